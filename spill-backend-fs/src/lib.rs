@@ -1,0 +1,1 @@
+//! The local-file store of Spill.

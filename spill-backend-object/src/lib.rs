@@ -1,0 +1,1 @@
+//! The object-storage store of Spill.

@@ -1,0 +1,1 @@
+//! The codecs of Spill: LZ4, Snappy and Zstandard.

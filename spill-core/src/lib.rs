@@ -1,0 +1,42 @@
+//! The core of Spill: contracts, the life of an entry, the ledger, the engine and the buffer.
+//!
+//! Users take the `spill-buffer` crate, which adds local files, object storage and codecs. Authors of a
+//! store, a compressor or a policy need this one alone, and `spill-conformance` to prove it right.
+//!
+//! No file system, no network, no codec library. Modules stand on floors; each imports only from lower ones
+//! (`tests/floors.rs` checks it): see ARCHITECTURE.md.
+#![forbid(unsafe_code)]
+
+mod id;
+mod payload;
+mod size;
+
+mod capacity;
+mod codec;
+mod compress;
+mod error;
+mod layer;
+mod observe;
+mod policy;
+mod store;
+mod weigh;
+
+pub mod layers;
+mod memory_store;
+pub mod policies;
+
+pub use capacity::{Admission, CapacityPolicy, FixedBudget, Levels, OnFull, ParseShareError, Share};
+#[cfg(feature = "postcard")]
+pub use codec::PostcardCodec;
+pub use codec::{BytesCodec, Codec};
+pub use compress::{Compressor, Tag};
+pub use error::{BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind};
+pub use id::{BlobId, EntryId, ParseBlobIdError};
+pub use layer::Layer;
+pub use memory_store::MemoryStore;
+pub use observe::{Event, Observer};
+pub use payload::Payload;
+pub use policy::{Arrival, Marks, Policy, Slot, Touch};
+pub use size::{ParseBytesError, format_bytes, parse_bytes};
+pub use store::{BlobMeta, Options, Store, StoreFactory, StoreInfo, Stored};
+pub use weigh::{ByteLength, MAX_WEIGHT, Weigher};

@@ -1,0 +1,3 @@
+//! A keyed buffer bigger than memory.
+
+pub use spill_core::*;
