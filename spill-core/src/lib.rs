@@ -21,16 +21,36 @@ mod policy;
 mod store;
 mod weigh;
 
-pub mod layers;
-mod memory_store;
+mod entry;
+mod frame;
+mod ledger;
 pub mod policies;
 
+mod blobs;
+pub mod layers;
+mod memory_store;
+mod queue;
+mod table;
+mod tier;
+mod usage;
+
+mod counters;
+mod engine;
+
+mod buffer;
+mod builder;
+
+pub use buffer::{Events, Eviction, PinGuard, SpillBuffer};
+pub use builder::{BuildError, Builder, TierSpec};
 pub use capacity::{Admission, CapacityPolicy, FixedBudget, Levels, OnFull, ParseShareError, Share};
 #[cfg(feature = "postcard")]
 pub use codec::PostcardCodec;
 pub use codec::{BytesCodec, Codec};
 pub use compress::{Compressor, Tag};
-pub use error::{BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind};
+pub use counters::Stats;
+pub use error::{
+    BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind,
+};
 pub use id::{BlobId, EntryId, ParseBlobIdError};
 pub use layer::Layer;
 pub use memory_store::MemoryStore;
@@ -39,4 +59,6 @@ pub use payload::Payload;
 pub use policy::{Arrival, Marks, Policy, Slot, Touch};
 pub use size::{ParseBytesError, format_bytes, parse_bytes};
 pub use store::{BlobMeta, Options, Store, StoreFactory, StoreInfo, Stored};
+pub use table::Key;
+pub use usage::{Location, MemoryUsage, Pressure, Tally, TierUsage, Usage};
 pub use weigh::{ByteLength, MAX_WEIGHT, Weigher};

@@ -91,7 +91,7 @@ pub enum Event {
 /// Is told of every event, for logs and metrics.
 ///
 /// Called on the thread where the event happened, never under a lock. Keep it short; for anything slow take
-/// the event stream of the buffer instead. A panic is the observer's own: it ends the task it happened in.
+/// the event stream of the buffer instead. A panic is caught and ignored.
 pub trait Observer: Send + Sync + 'static {
     /// `event` has just happened.
     fn on_event(&self, event: &Event);

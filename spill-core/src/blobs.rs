@@ -1,0 +1,359 @@
+//! The books of one tier's blobs: which frames of which are live, who reads them, which are to be deleted.
+//!
+//! Per live frame they keep its key (to find its entry when the blob is compacted), eight bytes for its two
+//! lengths, and one bit.
+
+use std::{collections::BTreeSet, ops::Range};
+
+use crate::{
+    BlobId, Stored,
+    table::{MAX_BLOBS, MAX_FRAMES},
+    tier::Holdings,
+};
+
+/// The lengths of a blob's frames.
+#[derive(Debug)]
+enum Lengths {
+    /// A blob of less than 4 GiB: where each frame ends, and the bytes its value had before compression.
+    Packed(Box<[(u32, u32)]>),
+    /// One frame of any size.
+    Single { end: u64, encoded: u64 },
+}
+
+/// A frame about to be entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameLen {
+    /// Bytes in the blob, header and padding included.
+    pub(crate) stored: u64,
+    /// Bytes of the value before compression.
+    pub(crate) encoded: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Blob<K> {
+    pub(crate) id: BlobId,
+    pub(crate) keys: std::sync::Arc<[K]>,
+    lengths: Lengths,
+    dead: Box<[u64]>,
+    live: u32,
+    live_bytes: u64,
+    readers: u32,
+    stored: Stored,
+    weight: u64,
+    /// Bytes of dead frames that were punched out.
+    punched: u64,
+    /// Not to be compacted: a frame of it is damaged.
+    damaged: bool,
+    /// It is among the doomed, or being deleted.
+    doomed: bool,
+}
+
+/// A blob to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Doomed {
+    pub(crate) blob: u32,
+    pub(crate) id: BlobId,
+}
+
+/// A blob to be compacted, with what is live in it.
+#[derive(Debug)]
+pub(crate) struct Worn<K> {
+    pub(crate) blob: u32,
+    pub(crate) id: BlobId,
+    pub(crate) keys: std::sync::Arc<[K]>,
+    /// Frame number and where it is.
+    pub(crate) live: Vec<(usize, Range<u64>, u64)>,
+    pub(crate) live_bytes: u64,
+    pub(crate) total: u64,
+}
+
+impl<K> Blob<K> {
+    /// A blob of these frames, in this order, all of them live. `None` when they are too many or too long
+    /// for one blob.
+    pub(crate) fn new(
+        id: BlobId,
+        keys: Vec<K>,
+        frames: &[FrameLen],
+        weight: u64,
+        stored: Stored,
+    ) -> Option<Self> {
+        let live = u32::try_from(frames.len()).ok().filter(|_| frames.len() <= MAX_FRAMES)?;
+        let live_bytes: u64 = frames.iter().map(|frame| frame.stored).sum();
+        let lengths = match frames {
+            [only] => Lengths::Single { end: only.stored, encoded: only.encoded },
+            _ => Lengths::Packed(pack(frames)?),
+        };
+        Some(Self {
+            id,
+            keys: keys.into(),
+            lengths,
+            dead: vec![0; frames.len().div_ceil(64)].into(),
+            live,
+            live_bytes,
+            readers: 0,
+            stored,
+            weight,
+            punched: 0,
+            damaged: false,
+            doomed: false,
+        })
+    }
+
+    fn frame(&self, frame: usize) -> (Range<u64>, u64) {
+        match &self.lengths {
+            Lengths::Single { end, encoded } => (0..*end, *encoded),
+            Lengths::Packed(frames) => {
+                let start = frame.checked_sub(1).map_or(0, |before| frames[before].0);
+                let (end, encoded) = frames[frame];
+                (start.into()..end.into(), encoded.into())
+            }
+        }
+    }
+
+    fn is_dead(&self, frame: usize) -> bool {
+        self.dead[frame / 64] >> (frame % 64) & 1 == 1
+    }
+
+    fn garbage(&self) -> u64 {
+        self.stored.bytes - self.live_bytes - self.punched
+    }
+
+    /// Whether it can be deleted from now on. Says so once.
+    fn dooms(&mut self) -> bool {
+        let dooms = self.live == 0 && self.readers == 0 && !self.doomed;
+        self.doomed |= dooms;
+        dooms
+    }
+}
+
+fn pack(frames: &[FrameLen]) -> Option<Box<[(u32, u32)]>> {
+    let mut end = 0u32;
+    let lengths = frames.iter().map(|frame| {
+        end = end.checked_add(u32::try_from(frame.stored).ok()?)?;
+        Some((end, u32::try_from(frame.encoded).ok()?))
+    });
+    lengths.collect()
+}
+
+#[derive(Debug)]
+pub(crate) struct Blobs<K> {
+    slots: Vec<Option<Blob<K>>>,
+    free: Vec<u32>,
+    doomed: Vec<Doomed>,
+    /// Blobs with both live and dead frames.
+    worn: BTreeSet<u32>,
+    totals: Holdings,
+}
+
+impl<K> Default for Blobs<K> {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            doomed: Vec::new(),
+            worn: BTreeSet::new(),
+            totals: Holdings::default(),
+        }
+    }
+}
+
+impl<K> Blobs<K> {
+    pub(crate) fn holdings(&self) -> Holdings {
+        self.totals
+    }
+
+    pub(crate) fn enter(&mut self, blob: Blob<K>) -> Option<u32> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(self.slots.len()).ok().filter(|index| *index < MAX_BLOBS)?;
+                self.slots.push(None);
+                index
+            }
+        };
+        let encoded: u64 = (0..blob.live as usize).map(|frame| blob.frame(frame).1).sum();
+        self.totals.entries += u64::from(blob.live);
+        self.totals.weight += blob.weight;
+        self.totals.encoded += encoded;
+        self.totals.allocated += blob.stored.allocated;
+        self.totals.blobs += 1;
+        self.slots[index as usize] = Some(blob);
+        Some(index)
+    }
+
+    /// Enters a blob that holds nothing of use and has to be deleted.
+    pub(crate) fn enter_dead(&mut self, id: BlobId, stored: Stored) {
+        let blob = Blob {
+            id,
+            keys: Vec::new().into(),
+            lengths: Lengths::Packed(Box::default()),
+            dead: Box::default(),
+            live: 0,
+            live_bytes: 0,
+            // Closed at once below, which dooms it.
+            readers: 1,
+            stored,
+            weight: 0,
+            punched: 0,
+            damaged: false,
+            doomed: false,
+        };
+        if let Some(index) = self.enter(blob) {
+            self.close(index);
+        }
+    }
+
+    fn get(&mut self, index: u32) -> Option<&mut Blob<K>> {
+        self.slots.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Marks a frame dead: its bytes, and whether its blob can be deleted.
+    pub(crate) fn bury(&mut self, index: u32, frame: usize, weight: u64) -> (u64, bool) {
+        let Some(blob) = self.slots.get_mut(index as usize).and_then(Option::as_mut) else {
+            return (0, false);
+        };
+        debug_assert!(!blob.is_dead(frame), "frame {frame} of {index} died twice");
+        let (range, encoded) = blob.frame(frame);
+        let bytes = range.end - range.start;
+        blob.dead[frame / 64] |= 1 << (frame % 64);
+        blob.live -= 1;
+        blob.live_bytes -= bytes;
+        blob.weight -= weight;
+        self.totals.entries -= 1;
+        self.totals.weight -= weight;
+        self.totals.encoded -= encoded;
+        let (doomed, worn) = (blob.dooms(), blob.live > 0);
+        if doomed {
+            self.doomed.push(Doomed { blob: index, id: blob.id });
+        }
+        if worn {
+            self.worn.insert(index);
+        } else {
+            self.worn.remove(&index);
+        }
+        (bytes, doomed)
+    }
+
+    /// A reader comes: where the frame is, and the length of its value.
+    pub(crate) fn open(&mut self, index: u32, frame: usize) -> Option<(BlobId, Range<u64>, u64)> {
+        let blob = self.get(index).filter(|blob| !blob.doomed)?;
+        blob.readers += 1;
+        let (range, encoded) = blob.frame(frame);
+        Some((blob.id, range, encoded))
+    }
+
+    /// A reader goes.
+    pub(crate) fn close(&mut self, index: u32) {
+        let Some(blob) = self.get(index) else { return };
+        blob.readers -= 1;
+        if blob.dooms() {
+            let doomed = Doomed { blob: index, id: blob.id };
+            self.doomed.push(doomed);
+        }
+    }
+
+    pub(crate) fn take_doomed(&mut self, limit: usize) -> Vec<Doomed> {
+        let keep = self.doomed.len().saturating_sub(limit);
+        self.doomed.split_off(keep)
+    }
+
+    pub(crate) fn doom(&mut self, doomed: Doomed) {
+        self.doomed.push(doomed);
+    }
+
+    /// A doomed blob is gone: the garbage that goes with it.
+    pub(crate) fn forget(&mut self, index: u32) -> u64 {
+        let Some(blob) = self.slots.get_mut(index as usize).and_then(Option::take) else { return 0 };
+        self.free.push(index);
+        self.totals.allocated -= blob.stored.allocated;
+        self.totals.punched -= blob.punched;
+        self.totals.blobs -= 1;
+        blob.garbage()
+    }
+
+    /// Bytes of a dead range were given back.
+    pub(crate) fn punched(&mut self, index: u32, bytes: u64) -> u64 {
+        let Some(blob) = self.slots.get_mut(index as usize).and_then(Option::as_mut) else { return 0 };
+        let bytes = bytes.min(blob.garbage());
+        blob.punched += bytes;
+        let allocated = bytes.min(blob.stored.allocated);
+        blob.stored.allocated -= allocated;
+        self.totals.punched += bytes;
+        self.totals.allocated -= allocated;
+        bytes
+    }
+
+    /// The blob with the smallest live share among those whose live frames fit in `room`, if that share is
+    /// below `most` thousandths.
+    pub(crate) fn most_worn(&self, room: u64, most: u64) -> Option<u32> {
+        let share = |blob: &Blob<K>| blob.live_bytes * 1000 / (blob.stored.bytes - blob.punched).max(1);
+        self.worn
+            .iter()
+            .filter_map(|index| Some((*index, self.slots[*index as usize].as_ref()?)))
+            .filter(|(_, blob)| blob.live_bytes <= room && !blob.damaged && share(blob) < most)
+            .min_by_key(|(_, blob)| share(blob))
+            .map(|(index, _)| index)
+    }
+
+    /// What compacting a blob takes. Keeps it from being deleted until [`close`](Self::close).
+    pub(crate) fn wear_of(&mut self, index: u32) -> Option<Worn<K>> {
+        let blob = self.get(index).filter(|blob| !blob.doomed)?;
+        blob.readers += 1;
+        let live = (0..blob.keys.len()).filter(|frame| !blob.is_dead(*frame));
+        let live = live.map(|frame| {
+            let (range, encoded) = blob.frame(frame);
+            (frame, range, encoded)
+        });
+        Some(Worn {
+            blob: index,
+            id: blob.id,
+            live: live.collect(),
+            keys: blob.keys.clone(),
+            live_bytes: blob.live_bytes,
+            total: blob.stored.bytes,
+        })
+    }
+
+    /// Runs of dead frames of at least `least` bytes, in the blobs that have live ones as well. Only ranges
+    /// that were not punched before: a blob is looked at once.
+    pub(crate) fn dead_runs(&self, least: u64) -> Option<(u32, BlobId, Vec<Range<u64>>)> {
+        self.worn.iter().find_map(|index| {
+            let blob = self.slots[*index as usize].as_ref()?;
+            if blob.punched > 0 || blob.garbage() < least {
+                return None;
+            }
+            let mut runs: Vec<Range<u64>> = Vec::new();
+            for frame in (0..blob.keys.len()).filter(|frame| blob.is_dead(*frame)) {
+                let (range, _) = blob.frame(frame);
+                match runs.last_mut() {
+                    Some(run) if run.end == range.start => run.end = range.end,
+                    _ => runs.push(range),
+                }
+            }
+            runs.retain(|run| run.end - run.start >= least);
+            (!runs.is_empty()).then_some((*index, blob.id, runs))
+        })
+    }
+
+    pub(crate) fn mark_damaged(&mut self, index: u32) {
+        if let Some(blob) = self.get(index) {
+            blob.damaged = true;
+        }
+    }
+
+    /// An entry's frame was moved into this blob.
+    pub(crate) fn add_weight(&mut self, index: u32, weight: u64) {
+        if let Some(blob) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
+            blob.weight += weight;
+            self.totals.weight += weight;
+        }
+    }
+
+    /// An entry with a frame in this blob has a new weight.
+    pub(crate) fn reweigh(&mut self, index: u32, old: u64, new: u64) {
+        if let Some(blob) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
+            blob.weight = blob.weight - old + new;
+            self.totals.weight = self.totals.weight - old + new;
+        }
+    }
+}

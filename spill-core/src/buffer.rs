@@ -1,0 +1,779 @@
+//! The buffer: the handle a service holds.
+
+use std::{
+    borrow::Borrow,
+    hash::Hash,
+    ops::Deref,
+    sync::{Arc, atomic::Ordering::*},
+    time::Duration,
+};
+
+use tokio::sync::{broadcast, oneshot, watch};
+
+use crate::{
+    EntryId, Error, Event, InsertError, Stats,
+    builder::Builder,
+    counters::Counters,
+    engine::{Newcomer, Outcome, Purpose, Shared},
+    entry::Phase,
+    table::{Evicted, Fetch, Flight, Found, Item, Key, Pinning},
+    usage::{Location, MemoryUsage, Pressure, TierUsage, Usage},
+};
+
+/// How long [`SpillBuffer::close`] waits for what is under way.
+const CLOSE_WITHIN: Duration = Duration::from_secs(60);
+
+/// A keyed buffer bigger than memory.
+///
+/// Values are held in memory under a byte budget. When it is used up, the coldest are moved to the first tier
+/// with room, and come back when asked for. A key whose insert returned `Ok` is there until it is removed or
+/// replaced, whatever fails in between.
+///
+/// The handle is cheap to clone; all clones are one buffer. It can be used from any thread and any tokio
+/// runtime, and carries its own work on the one it was built on.
+///
+/// ```
+/// use spill_core::{ByteLength, BytesCodec, MemoryStore, SpillBuffer, TierSpec};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let buffer = SpillBuffer::<u64, Vec<u8>>::builder()
+///     .memory_limit(1 << 20)
+///     .codec(BytesCodec)
+///     .weigher(ByteLength)
+///     .tier(TierSpec::new(MemoryStore::new()))
+///     .build()?;
+/// for key in 0..100 {
+///     buffer.insert(key, vec![7; 64 << 10]).await?; // 6.25 MiB in all
+/// }
+/// for key in 0..100 {
+///     let value = buffer.get(&key).await?.expect("no key is lost");
+///     assert_eq!(*value, vec![7; 64 << 10]);
+/// }
+/// buffer.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct SpillBuffer<K: Key, V: Send + Sync + 'static> {
+    owner: Arc<Owner<K, V>>,
+}
+
+/// Ends the buffer's tasks with its last handle.
+struct Owner<K: Key, V: Send + Sync + 'static> {
+    shared: Arc<Shared<K, V>>,
+}
+
+impl<K: Key, V: Send + Sync + 'static> Drop for Owner<K, V> {
+    fn drop(&mut self) {
+        self.shared.tasks.abort();
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Clone for SpillBuffer<K, V> {
+    fn clone(&self) -> Self {
+        Self { owner: self.owner.clone() }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> std::fmt::Debug for SpillBuffer<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.shared().fmt(f)
+    }
+}
+
+/// What an eviction moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Eviction {
+    /// The weight that left memory, in bytes.
+    pub weight: u64,
+    /// Bytes of the frame that was written for it; zero when the entry was clean and nothing had to be.
+    pub stored: u64,
+}
+
+impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
+    /// Starts putting a buffer together.
+    pub fn builder() -> Builder<K, V> {
+        Builder::new()
+    }
+
+    pub(crate) fn from_shared(shared: Arc<Shared<K, V>>) -> Self {
+        shared.start();
+        Self { owner: Arc::new(Owner { shared }) }
+    }
+
+    fn shared(&self) -> &Arc<Shared<K, V>> {
+        &self.owner.shared
+    }
+
+    // ---- insert
+
+    /// Puts a value under a key, in place of the one that was there.
+    ///
+    /// Returns once the value is in memory, or, if it weighs more than memory holds, once it is stored in a
+    /// tier. Takes no time when there is room; otherwise waits for its turn, until others were spilled.
+    ///
+    /// # Errors
+    /// The value comes back in the error, and what was under the key before is still there:
+    /// [`Error::Full`] when there is no room and [`OnFull`](crate::OnFull) says not to wait, or no longer;
+    /// [`Error::Encode`] for a value that has to go to a tier and can't be encoded; [`Error::Weigh`] when the
+    /// weigher fails; [`Error::TooHeavy`] without tiers; [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// When the future is dropped the value was inserted whole or not at all.
+    ///
+    /// # Examples
+    /// See [`SpillBuffer`].
+    pub async fn insert(&self, key: K, value: impl Into<Arc<V>>) -> Result<(), InsertError<V>> {
+        let (shared, value) = (self.shared(), value.into());
+        let weight = match shared.check_open("insert").and_then(|()| shared.weigh(&key, &value)) {
+            Ok(weight) => weight,
+            Err(error) => return Err(InsertError { value, error }),
+        };
+        let newcomer = Newcomer { key, id: shared.table.new_id(), weight, value };
+        match shared.insert_now(newcomer) {
+            Ok(()) => Ok(()),
+            Err(newcomer) => {
+                let value = newcomer.value.clone();
+                let slow = Box::pin(shared.insert_waiting(newcomer));
+                slow.await.map_err(|error| InsertError { value, error })
+            }
+        }
+    }
+
+    /// Inserts one after the other, and gives back those that were refused.
+    ///
+    /// At most two batches of encoded values are alive at once, however many are inserted.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, those inserted so far are there.
+    pub async fn insert_many<I, T>(&self, entries: I) -> Vec<(K, InsertError<V>)>
+    where
+        I: IntoIterator<Item = (K, T)>,
+        T: Into<Arc<V>>,
+    {
+        let mut refused = Vec::new();
+        for (key, value) in entries {
+            if let Err(error) = self.insert(key.clone(), value).await {
+                refused.push((key, error));
+            }
+        }
+        refused
+    }
+
+    // ---- read
+
+    /// The value under a key; `Ok(None)` means that there is none, and nothing else.
+    ///
+    /// A value in memory is returned at once: one shard's read lock, no allocation, the very `Arc` that was
+    /// inserted. A spilled one is read, verified and decoded, others are spilled if it needs their room, and
+    /// it stays in memory unless it is heavier than memory holds. Whoever asks for it meanwhile shares the
+    /// read.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the tier can't be read: the entry is still there, and the call can be repeated.
+    /// [`Error::Corrupt`] and [`Error::Decode`] when what is read is not what was written. [`Error::Closed`].
+    /// Never because another entry could not be evicted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the wait, not the read: others who wait for it still get the value.
+    pub async fn get<Q>(&self, key: &Q) -> Result<Option<Arc<V>>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized + Sync,
+    {
+        let shared = self.shared();
+        shared.check_open("get")?;
+        match shared.table.read(key) {
+            Found::Here { value, clean } => {
+                shared.counters.hit(clean);
+                Ok(Some(value))
+            }
+            Found::Absent => {
+                shared.counters.miss();
+                Ok(None)
+            }
+            Found::Away => Box::pin(self.get_spilled(key)).await,
+        }
+    }
+
+    async fn get_spilled<Q>(&self, key: &Q) -> Result<Option<Arc<V>>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let shared = self.shared();
+        loop {
+            let flight = match shared.table.fetch(key) {
+                Fetch::Absent => {
+                    shared.counters.miss();
+                    return Ok(None);
+                }
+                Fetch::Here(value, _) => {
+                    shared.counters.hit(false);
+                    return Ok(Some(value));
+                }
+                Fetch::Alive(value, _) => {
+                    shared.counters.hit_alive();
+                    return Ok(Some(value));
+                }
+                Fetch::Join(flight, _) => flight,
+                Fetch::Start(request, flight) => {
+                    shared.start_restore(vec![request], Purpose::Keep);
+                    flight
+                }
+            };
+            if let Some(value) = flight.landing().await? {
+                shared.counters.hit_restored();
+                return Ok(Some(value));
+            }
+        }
+    }
+
+    /// The values under many keys, in the order of the keys. One that fails fails only itself. Spilled ones
+    /// that lie close together are read together.
+    ///
+    /// # Errors
+    /// Each answer as for [`get`](Self::get).
+    ///
+    /// # Cancel safety
+    /// As for [`get`](Self::get).
+    pub async fn get_many<Q>(&self, keys: &[Q]) -> Vec<Result<Option<Arc<V>>, Error>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + Sync,
+    {
+        // As much at a time as leaves room for others.
+        let most = (self.shared().memory.levels().limit / 4).max(1);
+        let mut answers = Vec::with_capacity(keys.len());
+        while answers.len() < keys.len() {
+            let rest = &keys[answers.len()..];
+            let flights = self.start_reading(rest, most);
+            for (key, flight) in rest.iter().zip(flights) {
+                answers.push(match flight {
+                    Some(flight) => self.landed(key, &flight).await,
+                    None => self.get(key).await,
+                });
+            }
+        }
+        answers
+    }
+
+    async fn landed<Q>(&self, key: &Q, flight: &Flight<V>) -> Result<Option<Arc<V>>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + Sync,
+    {
+        let value = flight.landing().await?;
+        if value.is_none() {
+            return self.get(key).await;
+        }
+        self.shared().counters.hit_restored();
+        Ok(value)
+    }
+
+    /// Starts reading those of the first keys that are spilled, up to `most` bytes of weight: for each key
+    /// that was looked at, its flight if one was started.
+    fn start_reading<Q>(&self, keys: &[Q], most: u64) -> Vec<Option<Arc<Flight<V>>>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq,
+    {
+        let (mut weight, mut requests, mut flights) = (0, Vec::new(), Vec::new());
+        for key in keys {
+            if weight >= most {
+                break;
+            }
+            flights.push(match self.shared().table.fetch(key) {
+                Fetch::Start(request, flight) => {
+                    weight += request.weight;
+                    requests.push(request);
+                    Some(flight)
+                }
+                _ => None,
+            });
+        }
+        if !requests.is_empty() {
+            self.shared().start_restore(requests, Purpose::Keep);
+        }
+        flights
+    }
+
+    /// The value under a key if it is in memory. Reads nothing from a tier, and moves nothing.
+    pub fn peek<Q>(&self, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.shared().table.peek(key)
+    }
+
+    /// Starts reading spilled values into memory without waiting for them, up to half of what memory holds;
+    /// says how many were started.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn prefetch<Q>(&self, keys: &[Q]) -> Result<usize, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq,
+    {
+        self.shared().check_open("prefetch")?;
+        let flights = self.start_reading(keys, (self.shared().memory.levels().limit / 2).max(1));
+        Ok(flights.iter().flatten().count())
+    }
+
+    // ---- remove
+
+    /// Removes a key and returns its value, reading it if it must. Makes no room for it in memory.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); the entry is then still there.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped the entry is still there, or was removed and its value is lost with the
+    /// future.
+    pub async fn take<Q>(&self, key: &Q) -> Result<Option<Arc<V>>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized + Sync,
+    {
+        let shared = self.shared();
+        shared.check_open("take")?;
+        loop {
+            let (value, id, count): (_, _, fn(&Counters)) = match shared.table.fetch(key) {
+                Fetch::Absent => {
+                    shared.counters.miss();
+                    return Ok(None);
+                }
+                Fetch::Here(value, id) => (Some(value), id, |counters| counters.hit(false)),
+                Fetch::Alive(value, id) => (Some(value), id, Counters::hit_alive),
+                Fetch::Join(flight, id) => (flight.landing().await?, id, Counters::hit_restored),
+                Fetch::Start(request, flight) => {
+                    let id = request.id;
+                    shared.start_restore(vec![request], Purpose::Take);
+                    (flight.landing().await?, id, Counters::hit_restored)
+                }
+            };
+            // Of several who took the same value, the one who removes it has it.
+            if let Some(value) = value
+                && let Some(left) = shared.table.remove(key, Some(id))
+            {
+                count(&shared.counters);
+                drop(shared.settle(left));
+                return Ok(Some(value));
+            }
+        }
+    }
+
+    /// Removes a key; `true` if it was there. Never reads a tier. The space it takes there is given back in
+    /// the background.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn remove<Q>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let shared = self.shared();
+        shared.check_open("remove")?;
+        let left = shared.table.remove(key, None);
+        let there = left.is_some();
+        if let Some(left) = left {
+            drop(shared.settle(left));
+        }
+        Ok(there)
+    }
+
+    /// Removes every key that is there now. Never reads a tier. Takes time in the number of keys.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn clear(&self) -> Result<(), Error> {
+        self.shared().check_open("clear")?;
+        self.shared().remove_all();
+        Ok(())
+    }
+
+    // ---- look
+
+    /// Whether there is a value under a key. Moves nothing and reads nothing.
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.shared().table.find(key).is_some()
+    }
+
+    /// Where the value under a key is; `None` when there is none. It may have moved by the time you look.
+    pub fn location<Q>(&self, key: &Q) -> Option<Location>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let (_, _, phase, place) = self.shared().table.find(key)?;
+        let tier = place.and_then(|place| self.shared().tiers.get(place.tier()));
+        let tier = tier.map(|tier| tier.name.to_string()).unwrap_or_default();
+        Some(match phase {
+            Phase::Clean => Location::Both(tier),
+            Phase::Spilled | Phase::Restoring => Location::Tier(tier),
+            Phase::Absent | Phase::Resident | Phase::Spilling => Location::Memory,
+        })
+    }
+
+    /// Every key. One that is there throughout the call appears exactly once. Takes time and memory in the
+    /// number of keys.
+    pub fn keys(&self) -> Vec<K> {
+        self.shared().table.keys()
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> u64 {
+        self.shared().table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    // ---- move
+
+    /// Moves one entry to a tier now; `true` if it moved. `false`: it is spilled already, is pinned, or is
+    /// not there.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when no tier takes it, [`Error::Encode`] when it can't be encoded; it then stays in
+    /// memory. [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// The move goes on when the future is dropped.
+    pub async fn spill<Q>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized + Sync,
+    {
+        let shared = self.shared();
+        shared.check_open("spill")?;
+        let Some((key, id, slot)) = shared.table.candidate(key) else { return Ok(false) };
+        if let Some(slot) = slot {
+            shared.queue.forget(slot, id);
+        }
+        self.evict(key, id, "spill").await.map(|moved| moved.is_some())
+    }
+
+    async fn evict(&self, key: K, id: EntryId, operation: &'static str) -> Result<Option<Eviction>, Error> {
+        let shared = self.shared();
+        let item = match shared.table.begin_spill(key, id) {
+            Evicted::Put(item) => item,
+            Evicted::Freed { weight } => return Ok(Some(Eviction { weight, stored: 0 })),
+            Evicted::Stale => return Ok(None),
+        };
+        let (name, weight) = (format!("{:?}", item.key), item.weight);
+        let outcomes = self.run_spill(vec![item]).await.ok_or(Error::RuntimeGone { operation })?;
+        match outcomes.into_iter().next().map(|outcome| outcome.stored) {
+            Some(Ok(stored)) => Ok(Some(Eviction { weight, stored })),
+            Some(Err(refusal)) => Err(shared.full_error(operation, name, weight, Some(&refusal))),
+            None => Err(Error::RuntimeGone { operation }),
+        }
+    }
+
+    async fn run_spill(&self, items: Vec<Item<K, V>>) -> Option<Vec<Outcome>> {
+        let (done, outcomes) = oneshot::channel();
+        let shared = self.shared().clone();
+        self.shared().tasks.spawn_job(async move {
+            let permit = shared.spilling.clone().acquire_owned().await;
+            let result = shared.spill(items).await;
+            drop(permit);
+            // Nobody listens when the caller's future was dropped.
+            drop(done.send(result));
+        });
+        outcomes.await.ok()
+    }
+
+    /// Moves the next victim to a tier; `Ok(None)` when there is nothing in memory that could move.
+    ///
+    /// # Errors
+    /// As for [`spill`](Self::spill).
+    ///
+    /// # Cancel safety
+    /// The move goes on when the future is dropped.
+    pub async fn evict_one(&self) -> Result<Option<Eviction>, Error> {
+        self.shared().check_open("evict_one")?;
+        while let Some((key, id)) = self.shared().queue.victim(&self.shared().table) {
+            if let Some(eviction) = self.evict(key, id, "evict_one").await? {
+                return Ok(Some(eviction));
+            }
+        }
+        self.shared().nothing_to_evict()
+    }
+
+    /// Frees at least `bytes` of memory if that is possible, and says how many were freed.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]. That less could be freed than asked for is no error.
+    ///
+    /// # Cancel safety
+    /// Moves that have begun go on when the future is dropped.
+    pub async fn reclaim(&self, bytes: u64) -> Result<u64, Error> {
+        let shared = self.shared();
+        shared.check_open("reclaim")?;
+        let cap = shared.tiers.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default() as u64;
+        let mut freed = 0;
+        while freed < bytes {
+            let picked = shared.pick(bytes - freed, cap, true);
+            let mut round = picked.freed;
+            if !picked.items.is_empty() {
+                let outcomes =
+                    self.run_spill(picked.items).await.ok_or(Error::RuntimeGone { operation: "reclaim" })?;
+                round += outcomes
+                    .iter()
+                    .filter(|outcome| outcome.stored.is_ok())
+                    .map(|outcome| outcome.weight)
+                    .sum::<u64>();
+            }
+            if round == 0 {
+                break;
+            }
+            freed += round;
+        }
+        Ok(freed)
+    }
+
+    /// Keeps an entry in memory as long as the guard lives, bringing it back first if it must. `None`: there
+    /// is no such key. Replacing or removing the entry ends the pin; the guard still has the value.
+    ///
+    /// # Errors
+    /// [`Error::TooHeavy`] for a value that memory can't hold, [`Error::Full`] when there is no room for it
+    /// now; otherwise as for [`get`](Self::get).
+    ///
+    /// # Cancel safety
+    /// When the future is dropped nothing is pinned.
+    pub async fn pin<Q>(&self, key: &Q) -> Result<Option<PinGuard<K, V>>, Error>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized + Sync,
+    {
+        let shared = self.shared();
+        shared.check_open("pin")?;
+        // It can be evicted again between being read and being pinned, but hardly so often.
+        for _ in 0..3 {
+            match shared.table.pin(key) {
+                Pinning::Absent => return Ok(None),
+                Pinning::Pinned(key, id, value) => {
+                    return Ok(Some(PinGuard { buffer: self.clone(), key, id, value }));
+                }
+                Pinning::Away => Box::pin(shared.bring_home(key)).await?,
+            }
+        }
+        Err(shared.full_error("pin", "an entry".into(), 0, None))
+    }
+
+    /// Weighs an entry that is in memory again, after its value changed weight behind its `Arc`; its new
+    /// weight. `None` when it is not in memory, or not there.
+    ///
+    /// # Errors
+    /// [`Error::Weigh`] when the weigher fails; [`Error::Closed`].
+    pub fn reweigh(&self, key: &K) -> Result<Option<u64>, Error> {
+        let shared = self.shared();
+        shared.check_open("reweigh")?;
+        let Some((id, value)) = shared.table.look(key) else { return Ok(None) };
+        let weight = shared.weigh(key, &value)?;
+        Ok(shared.reweigh(key, id, weight).then_some(weight))
+    }
+
+    // ---- limits
+
+    /// Changes the memory limit, in bytes. A lower one is spilled down to in the background; a higher one
+    /// restores nothing by itself. Takes effect at once, for every clone of the handle.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.shared().set_memory_limit(bytes);
+    }
+
+    /// Changes what one tier (counted from 0) may hold, in bytes; `None`: no cap. A lower cap refuses new
+    /// blobs and removes nothing. `false`: there is no such tier.
+    pub fn set_max_spill(&self, tier: usize, bytes: Option<u64>) -> bool {
+        let Some(tier) = self.shared().tiers.get(tier) else { return false };
+        tier.quota.set_limit(bytes);
+        self.shared().room_in_tier(tier);
+        true
+    }
+
+    // ---- watch
+
+    /// What the buffer holds, and where. Cheap; at rest equal to the sum over all entries. Also after close.
+    pub fn usage(&self) -> Usage {
+        self.shared().usage()
+    }
+
+    /// Recomputes what [`usage`](Self::usage) reports, from every entry and from what the stores list, and
+    /// says where the two differ; nothing, if the books balance. For a buffer at rest: what moves meanwhile
+    /// differs. Takes time in the number of keys and blobs.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when a store can't be listed.
+    pub async fn audit(&self) -> Result<Vec<String>, Error> {
+        self.shared().audit().await
+    }
+
+    /// What the buffer has done so far. Also after close.
+    pub fn stats(&self) -> Stats {
+        self.shared().counters.stats()
+    }
+
+    /// The events from now on.
+    pub fn events(&self) -> Events {
+        Events { receiver: self.shared().watchers.subscribe(), missed: 0 }
+    }
+
+    /// How hard memory is pressed, now and as it changes.
+    pub fn pressure(&self) -> watch::Receiver<Pressure> {
+        self.shared().pressure.subscribe()
+    }
+
+    /// Closes the buffer: waits for what is under way, at most for a minute, then removes everything it
+    /// keeps in its tiers. Every other call of any clone is then [`Error::Closed`].
+    ///
+    /// # Errors
+    /// As for [`close_within`](Self::close_within).
+    ///
+    /// # Cancel safety
+    /// Closing goes on when the future is dropped.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.close_within(CLOSE_WITHIN).await
+    }
+
+    /// [`close`](Self::close) with a deadline of one's own.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when it was closed before; [`Error::CloseTimeout`] when the deadline came first,
+    /// and [`Error::Store`] when a store could not remove what is there: what is left stays for a sweep.
+    ///
+    /// # Cancel safety
+    /// Closing goes on when the future is dropped.
+    pub async fn close_within(&self, deadline: Duration) -> Result<(), Error> {
+        let shared = self.shared().clone();
+        if shared.closed.swap(true, AcqRel) {
+            return Err(Error::Closed { operation: "close" });
+        }
+        let closing = self.shared().tasks.runtime().spawn(async move { shared.close(deadline).await });
+        closing.await.unwrap_or(Err(Error::RuntimeGone { operation: "close" }))
+    }
+}
+
+/// Keeps one entry in memory as long as it lives. Dereferences to the value.
+pub struct PinGuard<K: Key, V: Send + Sync + 'static> {
+    buffer: SpillBuffer<K, V>,
+    key: K,
+    id: EntryId,
+    value: Arc<V>,
+}
+
+impl<K: Key, V: Send + Sync + 'static> PinGuard<K, V> {
+    /// The value, to be held beyond the pin.
+    pub fn value(&self) -> &Arc<V> {
+        &self.value
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Deref for PinGuard<K, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.value
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> std::fmt::Debug for PinGuard<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PinGuard").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Drop for PinGuard<K, V> {
+    fn drop(&mut self) {
+        self.buffer.shared().unpin(&self.key, self.id);
+    }
+}
+
+/// A stream of events. A reader that falls behind by more than 256 misses the oldest.
+#[derive(Debug)]
+pub struct Events {
+    receiver: broadcast::Receiver<Event>,
+    missed: u64,
+}
+
+impl Events {
+    /// The next event; `None` when the buffer is gone.
+    ///
+    /// # Cancel safety
+    /// No event is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::RecvError::Lagged(missed)) => self.missed += missed,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// The next event if there is one already.
+    pub fn try_next(&mut self) -> Option<Event> {
+        loop {
+            match self.receiver.try_recv() {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => self.missed += missed,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// How many events this reader has missed.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
+    pub(crate) fn usage(&self) -> Usage {
+        let [resident, spilling, spilled, restoring, clean] =
+            [Phase::Resident, Phase::Spilling, Phase::Spilled, Phase::Restoring, Phase::Clean]
+                .map(|phase| self.table.tally(phase));
+        let levels = self.memory.levels();
+        let in_memory = resident + spilling + clean;
+        Usage {
+            entries: self.table.len(),
+            memory: MemoryUsage {
+                limit: levels.limit,
+                resident: in_memory,
+                spilling,
+                clean,
+                pinned: self.table.pinned(),
+                restoring: levels.used.saturating_sub(in_memory.weight),
+                buffers: self.buffers.load(Relaxed),
+            },
+            spilled: spilled + restoring,
+            alive_elsewhere: self.table.alive_elsewhere(),
+            tiers: self.tiers.iter().map(|tier| tier_usage(tier)).collect(),
+        }
+    }
+}
+
+fn tier_usage<K>(tier: &crate::tier::Tier<K>) -> TierUsage {
+    let (levels, holdings) = (tier.quota.levels(), tier.holdings());
+    TierUsage {
+        name: tier.name.to_string(),
+        entries: holdings.entries,
+        weight: holdings.weight,
+        encoded: holdings.encoded,
+        stored: levels.stored,
+        allocated: holdings.allocated,
+        garbage: levels.garbage,
+        in_flight: levels.in_flight,
+        blobs: holdings.blobs,
+        max_spill: levels.limit,
+    }
+}

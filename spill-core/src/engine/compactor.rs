@@ -1,0 +1,225 @@
+//! Copies what is alive out of blobs that are mostly dead, so that they can be deleted; punches large dead
+//! ranges where the store can. For small values copying is 10 to 30 times cheaper than punching (measured:
+//! 190 µs for a hole, 7 to 25 µs for copying 4 KiB), so holes are made only where they are large.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{Shared, is_damage, reclaimer};
+use crate::{
+    Event, Payload, StoreErrorKind, Stored,
+    blobs::{Blob, FrameLen, Worn},
+    frame,
+    ledger::Reservation,
+    table::Key,
+    tier::Tier,
+};
+
+/// Garbage beyond this share of what is alive is worth copying for, in thousandths.
+const GARBAGE_BEYOND: u64 = 250;
+/// Only blobs of which less than this is alive are copied, in thousandths.
+const ALIVE_BELOW: u64 = 750;
+/// With room short, any blob with something dead in it is.
+const ALIVE_BELOW_WHEN_SHORT: u64 = 1000;
+/// Dead ranges at least this long are punched.
+const PUNCH_FROM: u64 = 256 << 10;
+
+/// Why a blob is compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The tier holds much garbage.
+    Worn,
+    /// Something does not fit otherwise.
+    NeedsRoom,
+}
+
+/// Compacts one tier's blobs when they are worn, as long as the buffer lives.
+pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, V>>, tier: Arc<Tier<K>>) {
+    let [_, wake] = &shared.wake_reclaimers[usize::from(tier.index)];
+    loop {
+        wake.notified().await;
+        while is_worn(&tier) {
+            let _one_at_a_time = tier.making_room.lock().await;
+            // What is dead as a whole costs no copy; and a blob just compacted must not count as garbage.
+            let deleted = reclaimer::delete_doomed(&shared, &tier).await;
+            if !deleted || (is_worn(&tier) && !compact_one(&shared, &tier, Why::Worn).await) {
+                break;
+            }
+        }
+    }
+}
+
+/// Less garbage than one batch is left to wait: it may die whole by itself.
+fn is_worn<K>(tier: &Tier<K>) -> bool {
+    let levels = tier.quota.levels();
+    levels.garbage >= tier.batch_bytes as u64 && levels.garbage > levels.stored / 1000 * GARBAGE_BEYOND
+}
+
+/// Compacts or punches the blob that gains most. `false`: nothing is to be gained, or it failed.
+pub(crate) async fn compact_one<K: Key, V: Send + Sync + 'static>(
+    shared: &Arc<Shared<K, V>>,
+    tier: &Arc<Tier<K>>,
+    why: Why,
+) -> bool {
+    if tier.available(tokio::time::Instant::now()).is_err() {
+        return false;
+    }
+    let below = if why == Why::NeedsRoom { ALIVE_BELOW_WHEN_SHORT } else { ALIVE_BELOW };
+    let room = tier.quota.levels().room().min(tier.batch_bytes as u64 * 2);
+    let worn = tier.with_blobs(|blobs| {
+        let index = blobs.most_worn(room, below)?;
+        blobs.wear_of(index)
+    });
+    match worn {
+        Some(worn) => {
+            let guard = Opened { shared, tier, blob: worn.blob };
+            let done = copy(shared, tier, &worn).await;
+            drop(guard);
+            done.unwrap_or(false)
+        }
+        None => punch(shared, tier).await,
+    }
+}
+
+/// A blob being compacted; deleted, when nothing in it is alive any more, after this is dropped.
+struct Opened<'a, K: Key, V: Send + Sync + 'static> {
+    shared: &'a Shared<K, V>,
+    tier: &'a Tier<K>,
+    blob: u32,
+}
+
+impl<K: Key, V: Send + Sync + 'static> Drop for Opened<'_, K, V> {
+    fn drop(&mut self) {
+        self.tier.with_blobs(|blobs| blobs.close(self.blob));
+        self.shared.wake_reclaimers[usize::from(self.tier.index)][0].notify_one();
+    }
+}
+
+/// Writes a blob's live frames, as they are, to a new one. `None`: the runtime is going.
+async fn copy<K: Key, V: Send + Sync + 'static>(
+    shared: &Arc<Shared<K, V>>,
+    tier: &Arc<Tier<K>>,
+    worn: &Worn<K>,
+) -> Option<bool> {
+    let Some(reservation) = tier.quota.reserve(worn.live_bytes) else { return Some(false) };
+    let kib = u32::try_from(worn.live_bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, shared.reading_kib);
+    let _reading = shared.reading.acquire_many(kib).await.ok()?;
+    let _buffered = shared.buffered(worn.live_bytes);
+    let frames = match read_live(tier, worn).await {
+        Ok(frames) => frames,
+        Err(kind) => {
+            if is_damage(kind) || kind == StoreErrorKind::NotFound {
+                // Left as it is: its good frames can still be read, and the others say that they are damaged.
+                tier.with_blobs(|blobs| blobs.mark_damaged(worn.blob));
+            }
+            return Some(false);
+        }
+    };
+    let id = tier.new_blob_id();
+    let payload: Payload = frames.into_iter().collect();
+    let bytes = payload.len() as u64;
+    match tier.store.put(id, payload).await {
+        Ok(stored) => Some(follow(shared, tier, worn, id, Stored { bytes, ..stored }, reservation)),
+        Err(error) => {
+            reservation.abandon();
+            tier.stray(id, Stored { bytes, allocated: 0 });
+            shared.write_failed(tier, &error);
+            Some(false)
+        }
+    }
+}
+
+/// The live frames, in order, verified.
+async fn read_live<K>(tier: &Tier<K>, worn: &Worn<K>) -> Result<Vec<Bytes>, StoreErrorKind> {
+    let mut frames = Vec::with_capacity(worn.live.len());
+    for run in runs(&worn.live) {
+        let start = run.start;
+        let bytes = tier.store.get(worn.id, run.clone()).await.map_err(|error| error.kind())?;
+        let in_run =
+            worn.live.iter().filter(|(_, range, _)| run.start <= range.start && range.end <= run.end);
+        for (_, range, _) in in_run {
+            let place =
+                usize::try_from(range.start - start).ok().zip(usize::try_from(range.end - start).ok());
+            let frame =
+                place.filter(|(_, end)| *end <= bytes.len()).map(|(start, end)| bytes.slice(start..end));
+            let frame = frame.filter(|frame| frame::verify(frame).is_ok()).ok_or(StoreErrorKind::Corrupt)?;
+            frames.push(frame);
+        }
+    }
+    Ok(frames)
+}
+
+/// Live ranges that lie one behind the other are read together.
+fn runs(live: &[(usize, Range<u64>, u64)]) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for (_, range, _) in live {
+        match runs.last_mut() {
+            Some(run) if run.end == range.start => run.end = range.end,
+            _ => runs.push(range.clone()),
+        }
+    }
+    runs
+}
+
+/// The copy is down: entries that are still where they were follow their frames.
+fn follow<K: Key, V: Send + Sync + 'static>(
+    shared: &Arc<Shared<K, V>>,
+    tier: &Arc<Tier<K>>,
+    worn: &Worn<K>,
+    id: crate::BlobId,
+    stored: Stored,
+    reservation: Reservation,
+) -> bool {
+    let keys: Vec<K> = worn.live.iter().map(|(frame, ..)| worn.keys[*frame].clone()).collect();
+    let lens = worn
+        .live
+        .iter()
+        .map(|(_, range, encoded)| FrameLen { stored: range.end - range.start, encoded: *encoded });
+    // Their weight comes with the entries that follow.
+    let entered = Blob::new(id, keys, &lens.collect::<Vec<_>>(), 0, stored).and_then(|blob| tier.enter(blob));
+    let Some(blob) = entered else {
+        reservation.abandon();
+        tier.stray(id, stored);
+        return false;
+    };
+    reservation.settle();
+    for (number, (frame, ..)) in worn.live.iter().enumerate() {
+        let key = &worn.keys[*frame];
+        let (Some(from), Some(to)) = (tier.location(worn.blob, *frame), tier.location(blob, number)) else {
+            continue;
+        };
+        match shared.table.relocate(key, from, to) {
+            Some(moved) => {
+                tier.with_blobs(|blobs| blobs.add_weight(blob, moved.weight));
+                shared.bury(from, moved.weight);
+                if moved.clean {
+                    shared.note_clean(key.clone(), to);
+                }
+            }
+            None => shared.bury(to, 0),
+        }
+    }
+    let freed = worn.total.saturating_sub(stored.bytes);
+    shared.counters.reclaimed(freed, stored.bytes);
+    shared.watchers.tell(&Event::Reclaimed { tier: tier.name.clone(), freed, copied: stored.bytes });
+    true
+}
+
+/// Gives large dead ranges of one blob back.
+async fn punch<K: Key, V: Send + Sync + 'static>(shared: &Arc<Shared<K, V>>, tier: &Arc<Tier<K>>) -> bool {
+    if !tier.store.info().can_punch {
+        return false;
+    }
+    let Some((blob, id, ranges)) = tier.with_blobs(|blobs| blobs.dead_runs(PUNCH_FROM)) else { return false };
+    let freed = tier.store.punch(id, &ranges).await.unwrap_or_default();
+    let freed = tier.with_blobs(|blobs| blobs.punched(blob, freed));
+    if freed == 0 {
+        return false;
+    }
+    tier.quota.reclaim(freed);
+    shared.room_in_tier(tier);
+    shared.counters.reclaimed(freed, 0);
+    shared.watchers.tell(&Event::Reclaimed { tier: tier.name.clone(), freed, copied: 0 });
+    true
+}

@@ -1,0 +1,302 @@
+//! The engine: the only place that runs effects. The spiller moves entries out, the restorer back in, the
+//! reclaimer gives space back. All of it runs in tasks of the buffer, never in a caller's future: dropping a
+//! future abandons a wait, never a transition.
+
+mod audit;
+mod closer;
+mod compactor;
+mod inserter;
+mod reclaimer;
+mod restorer;
+mod spiller;
+mod stage;
+mod tasks;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::*},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, Semaphore, broadcast, watch},
+    time::Instant,
+};
+
+pub(crate) use self::{inserter::Newcomer, restorer::Purpose, spiller::Outcome, tasks::Tasks};
+use self::{spiller::Refusal, stage::StagePool};
+use crate::{
+    Codec, Compressor, Error, Event, Observer, StoreErrorKind, Weigher,
+    counters::Counters,
+    ledger::Memory,
+    queue::Queue,
+    table::{Key, Leftovers, Place, Table},
+    tier::Tier,
+    usage::Pressure,
+};
+
+/// Blobs that are written at the same time. Two keep the disk busy while the next batch is made.
+const SPILLS_AT_ONCE: usize = 2;
+
+/// Work of up to this many bytes is done on the spot: handing it to a blocking thread would cost more (7 to
+/// 50 µs), and it keeps a runtime thread for less than about 0.1 ms.
+const INLINE: u64 = 32 << 10;
+
+/// At most one report of being stuck in this time.
+const STUCK_EVERY: Duration = Duration::from_secs(10);
+
+/// Everything that the handles and the tasks of one buffer share.
+pub(crate) struct Shared<K: Key, V> {
+    pub(crate) table: Table<K, V>,
+    pub(crate) queue: Queue<K>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) tiers: Vec<Arc<Tier<K>>>,
+    pub(crate) codec: Arc<dyn Codec<V>>,
+    pub(crate) weigher: Arc<dyn Weigher<K, V>>,
+    pub(crate) compressors: Arc<[Arc<dyn Compressor>]>,
+    pub(crate) counters: Counters,
+    pub(crate) tasks: Tasks,
+    pub(crate) stages: Arc<StagePool>,
+    pub(crate) watchers: Watchers,
+    /// Written into every frame.
+    pub(crate) owner: u64,
+    /// KiB of read buffers that may be alive at once.
+    pub(crate) reading: Arc<Semaphore>,
+    pub(crate) reading_kib: u32,
+    pub(crate) spilling: Arc<Semaphore>,
+    /// Values larger than a stage are encoded and compressed one at a time.
+    pub(crate) large: Semaphore,
+    pub(crate) closed: AtomicBool,
+    /// Counts the times the spiller found that nothing more can leave memory.
+    pub(crate) stuck: watch::Sender<u64>,
+    pub(crate) pressure: watch::Sender<Pressure>,
+    /// The slice of the memory limit that is kept for buffers.
+    spill_buffers: u64,
+    pub(crate) wake_spiller: Notify,
+    pub(crate) wake_reclaimers: Vec<[Notify; 2]>,
+    last_stuck: Mutex<Option<Instant>>,
+    /// Bytes of buffers in use by spills, restores and compactions.
+    pub(crate) buffers: AtomicU64,
+}
+
+impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a buffer, put together in one place only")]
+    pub(crate) fn new(
+        table: Table<K, V>,
+        queue: Queue<K>,
+        memory: Arc<Memory>,
+        tiers: Vec<Arc<Tier<K>>>,
+        codec: Arc<dyn Codec<V>>,
+        weigher: Arc<dyn Weigher<K, V>>,
+        compressors: Arc<[Arc<dyn Compressor>]>,
+        tasks: Tasks,
+        watchers: Watchers,
+        spill_buffers: u64,
+    ) -> Arc<Self> {
+        let stage = tiers.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default();
+        let reading_kib = u32::try_from((spill_buffers / 2).div_ceil(1024))
+            .unwrap_or(u32::MAX >> 4)
+            .clamp(64, u32::MAX >> 4);
+        Arc::new(Self {
+            owner: random(),
+            wake_reclaimers: tiers.iter().map(|_| Default::default()).collect(),
+            stages: StagePool::new(stage, SPILLS_AT_ONCE),
+            reading: Arc::new(Semaphore::new(reading_kib as usize)),
+            reading_kib,
+            spilling: Arc::new(Semaphore::new(SPILLS_AT_ONCE)),
+            large: Semaphore::new(1),
+            closed: AtomicBool::new(false),
+            stuck: watch::channel(0).0,
+            pressure: watch::channel(Pressure::Normal).0,
+            spill_buffers,
+            wake_spiller: Notify::new(),
+            last_stuck: Mutex::default(),
+            buffers: 0.into(),
+            counters: Counters::default(),
+            table,
+            queue,
+            memory,
+            tiers,
+            codec,
+            weigher,
+            compressors,
+            tasks,
+            watchers,
+        })
+    }
+
+    /// Starts the tasks that live as long as the buffer.
+    pub(crate) fn start(self: &Arc<Self>) {
+        self.tasks.spawn(spiller::run(self.clone()));
+        for tier in &self.tiers {
+            self.tasks.spawn(reclaimer::run(self.clone(), tier.clone()));
+            self.tasks.spawn(compactor::run(self.clone(), tier.clone()));
+        }
+    }
+
+    pub(crate) fn check_open(&self, operation: &'static str) -> Result<(), Error> {
+        if self.closed.load(Acquire) { Err(Error::Closed { operation }) } else { Ok(()) }
+    }
+
+    /// Deals with what an entry left behind, and hands its value on.
+    pub(crate) fn settle(&self, left: Leftovers<V>) -> Option<Arc<V>> {
+        if let Some(slot) = left.slot {
+            self.queue.forget(slot, left.id);
+        }
+        if let Some(frame) = left.frame {
+            self.bury(frame, left.weight);
+        }
+        let freed = left.share.is_some();
+        drop(left.share);
+        if freed {
+            self.room_in_memory();
+        }
+        left.value
+    }
+
+    /// A frame is garbage.
+    pub(crate) fn bury(&self, at: Place, weight: u64) {
+        let Some(tier) = self.tiers.get(at.tier()) else { return };
+        let doomed = tier.bury(at, weight);
+        let [delete, compact] = &self.wake_reclaimers[at.tier()];
+        if doomed { delete.notify_one() } else { compact.notify_one() }
+    }
+
+    /// Memory came free by something other than a spill.
+    fn room_in_memory(&self) {
+        if self.memory.first_need().is_some() {
+            self.wake_spiller.notify_one();
+        }
+    }
+
+    /// A tier has room again: what waits for it can be tried.
+    pub(crate) fn room_in_tier(&self, tier: &Tier<K>) {
+        self.queue.unpark(&self.table, tier.quota.levels().room());
+        self.wake_spiller.notify_one();
+    }
+
+    /// Nothing more can leave memory for now.
+    pub(crate) fn report_stuck(&self) {
+        self.set_pressure(Pressure::Paused);
+        self.stuck.send_modify(|times| *times += 1);
+        let now = Instant::now();
+        let mut last = self.last_stuck.lock();
+        if last.is_none_or(|last| now.duration_since(last) >= STUCK_EVERY) {
+            *last = Some(now);
+            drop(last);
+            let levels = self.memory.levels();
+            tracing::warn!(
+                used = levels.used,
+                limit = levels.limit,
+                "memory is full and no tier takes anything"
+            );
+            self.watchers.tell(&Event::Stuck { used: levels.used, limit: levels.limit });
+        }
+    }
+
+    pub(crate) fn set_pressure(&self, pressure: Pressure) {
+        self.pressure.send_if_modified(|now| std::mem::replace(now, pressure) != pressure);
+    }
+
+    /// Changes the memory limit: entries get it less the slice for buffers.
+    pub(crate) fn set_memory_limit(&self, bytes: u64) {
+        self.memory.set_limit(bytes.saturating_sub(self.spill_buffers));
+        self.wake_spiller.notify_one();
+    }
+
+    /// Runs work on `bytes` bytes: on the spot when that is little, else on a blocking thread.
+    pub(crate) async fn compute<R: Send + 'static>(
+        &self,
+        bytes: u64,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        if bytes <= INLINE {
+            return Ok(work());
+        }
+        let done = self.tasks.runtime().spawn_blocking(work).await;
+        done.map_err(|_| Error::RuntimeGone { operation: "encode or decode" })
+    }
+
+    /// Counts buffer bytes until the guard is dropped.
+    pub(crate) fn buffered(self: &Arc<Self>, bytes: u64) -> Buffered<K, V> {
+        self.buffers.fetch_add(bytes, Relaxed);
+        Buffered { shared: self.clone(), bytes }
+    }
+}
+
+impl<K: Key, V> std::fmt::Debug for Shared<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SpillBuffer")
+            .field("entries", &self.table.len())
+            .field("memory", &self.memory.levels())
+            .field("tiers", &self.tiers.iter().map(|tier| &tier.name).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes of buffers in use.
+pub(crate) struct Buffered<K: Key, V> {
+    shared: Arc<Shared<K, V>>,
+    bytes: u64,
+}
+
+impl<K: Key, V> Drop for Buffered<K, V> {
+    fn drop(&mut self) {
+        self.shared.buffers.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Those who are told of events.
+pub(crate) struct Watchers {
+    observers: Vec<Arc<dyn Observer>>,
+    stream: broadcast::Sender<Event>,
+}
+
+/// Events that a slow reader of the stream can be behind before it misses some.
+const EVENTS_KEPT: usize = 256;
+
+impl Watchers {
+    pub(crate) fn new(observers: Vec<Arc<dyn Observer>>) -> Self {
+        Self { observers, stream: broadcast::channel(EVENTS_KEPT).0 }
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.stream.subscribe()
+    }
+
+    pub(crate) fn tell(&self, event: &Event) {
+        for observer in &self.observers {
+            // A panic is its own affair: the task it was called from has entries in its hands.
+            drop(guarded(|| observer.on_event(event)));
+        }
+        if self.stream.receiver_count() > 0 {
+            // Fails only when the last receiver has just gone.
+            drop(self.stream.send(event.clone()));
+        }
+    }
+}
+
+/// Runs foreign code; a panic is caught and becomes text.
+pub(crate) fn guarded<R>(call: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        format!("panicked: {}", text.unwrap_or_else(|| "no message".into()))
+    })
+}
+
+/// A number that no other buffer has, in this process or elsewhere.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // Seeded by the operating system.
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// Whether an error says that what is stored differs from what was put.
+pub(crate) fn is_damage(kind: StoreErrorKind) -> bool {
+    kind == StoreErrorKind::Corrupt
+}

@@ -1,0 +1,130 @@
+//! Gives space back: deletes blobs with nothing alive, gives up second copies when a tier runs short. Copying
+//! what is alive out of worn blobs is next door, in `compactor`.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Shared, compactor};
+use crate::{Event, StoreError, blobs::Doomed, entry::Phase, table::Key, tier::Tier};
+
+/// Blobs deleted in one call.
+const DELETE_AT_ONCE: usize = 1000;
+/// The first wait after deleting failed; doubles with each further failure.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Deletes one tier's dead blobs as they come, as long as the buffer lives.
+pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, V>>, tier: Arc<Tier<K>>) {
+    let [wake, _] = &shared.wake_reclaimers[usize::from(tier.index)];
+    let mut wait = FIRST_WAIT;
+    loop {
+        wake.notified().await;
+        while !delete_doomed(&shared, &tier).await {
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+        wait = FIRST_WAIT;
+    }
+}
+
+/// Deletes all blobs that are dead by now. `false`: some could not be, and are dead still.
+pub(crate) async fn delete_doomed<K: Key, V: Send + Sync + 'static>(
+    shared: &Arc<Shared<K, V>>,
+    tier: &Arc<Tier<K>>,
+) -> bool {
+    let mut failed = Vec::new();
+    loop {
+        let mut batch = Batch { tier, doomed: tier.doomed(DELETE_AT_ONCE) };
+        if batch.doomed.is_empty() {
+            break;
+        }
+        let ids: Vec<_> = batch.doomed.iter().map(|doomed| doomed.id).collect();
+        let refused: Vec<Doomed> = match tier.store.delete(&ids).await {
+            Ok(()) => Vec::new(),
+            Err(error) => {
+                report(shared, tier, &ids, &error);
+                let all = error.failed().is_empty();
+                batch.doomed.extract_if(.., |doomed| all || error.failed().contains(&doomed.id)).collect()
+            }
+        };
+        std::mem::take(&mut batch.doomed).into_iter().for_each(|doomed| tier.deleted(doomed));
+        failed.extend(refused);
+        shared.room_in_tier(tier);
+    }
+    let done = failed.is_empty();
+    failed.into_iter().for_each(|doomed| tier.not_deleted(doomed));
+    done
+}
+
+fn report<K: Key, V: Send + Sync + 'static>(
+    shared: &Shared<K, V>,
+    tier: &Tier<K>,
+    ids: &[crate::BlobId],
+    error: &StoreError,
+) {
+    let blobs = if error.failed().is_empty() { ids.to_vec() } else { error.failed().to_vec() };
+    tracing::debug!(tier = &*tier.name, %error, "blobs were not deleted and are counted as garbage until they are");
+    shared.watchers.tell(&Event::DeleteFailed { tier: tier.name.clone(), blobs, error: error.clone() });
+}
+
+/// Blobs being deleted: back among the doomed if the call is abandoned.
+struct Batch<'a, K> {
+    tier: &'a Tier<K>,
+    doomed: Vec<Doomed>,
+}
+
+impl<K> Drop for Batch<'_, K> {
+    fn drop(&mut self) {
+        self.doomed.drain(..).for_each(|doomed| self.tier.not_deleted(doomed));
+    }
+}
+
+/// Tries to get `need` bytes of room in a tier: deletes what is dead, gives up second copies, compacts and
+/// punches. `true` if there is room now.
+pub(crate) async fn make_room<K: Key, V: Send + Sync + 'static>(
+    shared: &Arc<Shared<K, V>>,
+    tier: &Arc<Tier<K>>,
+    need: u64,
+) -> bool {
+    let enough = || tier.quota.levels().room() >= need;
+    if !tier.has_slack() || tier.quota.levels().limit.is_some_and(|limit| need > limit) {
+        return enough();
+    }
+    let _one_at_a_time = tier.making_room.lock().await;
+    // A failed delete is tried again by the tier's own task; here it is only no room.
+    delete_doomed(shared, tier).await;
+    if enough() {
+        return true;
+    }
+    give_up_copies(shared, tier, need);
+    delete_doomed(shared, tier).await;
+    while !enough() && compactor::compact_one(shared, tier, compactor::Why::NeedsRoom).await {
+        delete_doomed(shared, tier).await;
+    }
+    enough()
+}
+
+/// Gives up second copies, oldest first, until `need` bytes would be free without them.
+fn give_up_copies<K: Key, V: Send + Sync + 'static>(shared: &Shared<K, V>, tier: &Tier<K>, need: u64) {
+    loop {
+        let levels = tier.quota.levels();
+        if levels.room().saturating_add(levels.garbage) >= need {
+            return;
+        }
+        let Some((key, at)) = tier.oldest_clean() else { return };
+        if let Some(weight) = shared.table.drop_copy(&key, at) {
+            shared.bury(at, weight);
+        }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
+    /// An entry is in memory and in a tier from now on.
+    pub(crate) fn note_clean(&self, key: K, at: crate::table::Place) {
+        let Some(tier) = self.tiers.get(at.tier()) else { return };
+        let clean = self.table.tally(Phase::Clean).entries;
+        if tier.noted_clean() > 2 * clean + 1024 {
+            tier.tidy_clean(|key, at| self.table.is_clean_at(key, at));
+        }
+        tier.note_clean(key, at);
+    }
+}

@@ -1,0 +1,397 @@
+//! Moves entries out of memory: picks victims, writes them in batches, hands a batch to the next tier when
+//! one can't take it, and says so when nothing more can leave.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::{
+    Shared, reclaimer,
+    stage::{Framed, Framing, Staged, blob, stage},
+};
+use crate::{
+    CodecError, EntryId, Event, StoreError, Stored,
+    blobs::{Blob, FrameLen},
+    entry::Phase,
+    frame::frame_len,
+    ledger::{QuotaLevels, Reservation},
+    table::{Evicted, Item, Key, PutEnd},
+    tier::Tier,
+    usage::Pressure,
+};
+
+/// Why an entry could not leave memory.
+#[derive(Clone, Debug)]
+pub(crate) enum Refusal {
+    /// It can't be encoded, and never could.
+    Encode(CodecError),
+    /// No tier has room for its frame.
+    NoRoom { need: u64, levels: QuotaLevels },
+    /// The tiers that would have room fail.
+    Failed(Option<StoreError>),
+    /// The runtime was shut down.
+    RuntimeGone,
+}
+
+/// What became of one entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) weight: u64,
+    /// Bytes of its frame, or why it has none.
+    pub(crate) stored: Result<u64, Refusal>,
+}
+
+/// Entries picked to leave memory.
+#[derive(Debug)]
+pub(crate) struct Evicting<K, V> {
+    /// To be written.
+    pub(crate) items: Vec<Item<K, V>>,
+    /// Weight of clean entries, which have left already.
+    pub(crate) freed: u64,
+    /// Bytes of their frames, which stay where they are.
+    pub(crate) freed_entries: u64,
+}
+
+/// Spills whenever memory has to shrink, as long as the buffer lives.
+pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, V>>) {
+    loop {
+        let retry_at = shared.drain().await;
+        let far = Instant::now() + Duration::from_secs(3600);
+        tokio::select! {
+            () = shared.wake_spiller.notified() => {}
+            () = tokio::time::sleep_until(retry_at.unwrap_or(far)) => {}
+        }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
+    /// Starts writing until enough is on its way out, or nothing more can leave. Then says when a failing
+    /// tier is to be tried again.
+    async fn drain(self: &Arc<Self>) -> Option<Instant> {
+        while self.excess().is_some() {
+            let permit = self.spilling.clone().acquire_owned().await.ok()?;
+            let Some(excess) = self.excess() else { break };
+            if *self.pressure.borrow() == Pressure::Normal {
+                self.set_pressure(Pressure::Spilling);
+            }
+            let now = Instant::now();
+            let open: Vec<_> = self.tiers.iter().filter(|tier| tier.available(now).is_ok()).collect();
+            let room = open.iter().map(|tier| tier.quota.levels().room()).max().unwrap_or_default();
+            self.queue.unpark(&self.table, room);
+            let can_write = room >= frame_len(0) || open.iter().any(|tier| tier.has_slack());
+            let cap = open.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default();
+            let picked = self.pick(excess, cap as u64, can_write);
+            if !picked.items.is_empty() {
+                self.spawn_spill(picked.items, permit);
+            } else if picked.freed == 0 {
+                drop(permit);
+                if self.memory.levels().leaving == 0 {
+                    self.report_stuck();
+                }
+                // Otherwise what is on its way out may be enough: its end wakes this task.
+                return self.tiers.iter().filter_map(|tier| tier.available(now).err()).min();
+            }
+        }
+        self.set_pressure(Pressure::Normal);
+        None
+    }
+
+    /// Bytes that have to leave memory and are not on their way out yet.
+    fn excess(&self) -> Option<u64> {
+        let levels = self.memory.levels();
+        let for_policy = self.memory.policy().spill_down_to(&levels);
+        let for_first = self.memory.first_need().map(|need| levels.limit.saturating_sub(need));
+        let goal = [for_policy, for_first].into_iter().flatten().min()?;
+        let staying = levels.used.saturating_sub(levels.leaving);
+        (staying > goal).then(|| staying - goal)
+    }
+
+    /// Picks victims until `want` bytes of weight leave, or a batch is full. Clean ones leave at once; others
+    /// only if `write`.
+    pub(crate) fn pick(&self, want: u64, cap: u64, write: bool) -> Evicting<K, V> {
+        let most = self.tiers.iter().map(|tier| tier.batch_entries).max().unwrap_or_default();
+        let mut picked = Evicting { items: Vec::new(), freed: 0, freed_entries: 0 };
+        let (mut total, mut kept) = (0, Vec::new());
+        while picked.freed + total < want && (total < cap || total == 0) && picked.items.len() < most.max(1) {
+            let Some((key, id)) = self.queue.victim(&self.table) else { break };
+            if !write && !self.is_clean(&key, id) {
+                kept.push((key, id));
+                continue;
+            }
+            match self.table.begin_spill(key, id) {
+                Evicted::Put(item) => {
+                    total += item.weight;
+                    picked.items.push(item);
+                }
+                Evicted::Freed { weight, .. } => {
+                    picked.freed += weight;
+                    picked.freed_entries += 1;
+                }
+                Evicted::Stale => {}
+            }
+        }
+        kept.into_iter().for_each(|(key, id)| self.queue.admit(&self.table, key, id));
+        picked
+    }
+
+    fn is_clean(&self, key: &K, id: EntryId) -> bool {
+        self.table.find(key).is_some_and(|(there, _, phase, _)| there == id && phase == Phase::Clean)
+    }
+
+    fn spawn_spill(self: &Arc<Self>, items: Vec<Item<K, V>>, permit: OwnedSemaphorePermit) {
+        let shared = self.clone();
+        self.tasks.spawn_job(async move {
+            shared.spill(items).await;
+            drop(permit);
+        });
+    }
+
+    /// Writes items to the first tier that takes them, and puts back those that none takes.
+    pub(crate) async fn spill(self: &Arc<Self>, items: Vec<Item<K, V>>) -> Vec<Outcome> {
+        let mut job =
+            Job { shared: self, outcomes: Vec::with_capacity(items.len()), short: None, failure: None };
+        let mut left = items;
+        let mut skipped = false;
+        for tier in &self.tiers {
+            if left.is_empty() {
+                break;
+            }
+            if tier.available(Instant::now()).is_err() {
+                skipped = true;
+                continue;
+            }
+            left = job.spill_to(tier, left).await;
+        }
+        job.give_back(left, skipped);
+        let outcomes = job.outcomes;
+        self.wake_spiller.notify_one();
+        outcomes
+    }
+}
+
+/// One batch on its way through the tiers.
+struct Job<'a, K: Key, V> {
+    shared: &'a Arc<Shared<K, V>>,
+    outcomes: Vec<Outcome>,
+    /// The last tier that had no room.
+    short: Option<QuotaLevels>,
+    failure: Option<StoreError>,
+}
+
+impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
+    /// Writes what one tier takes, and gives back the rest.
+    async fn spill_to(&mut self, tier: &Arc<Tier<K>>, items: Vec<Item<K, V>>) -> Vec<Item<K, V>> {
+        let (mut left, mut refused) = (items, Vec::new());
+        while !left.is_empty() {
+            if tier.quota.levels().room() < frame_len(0)
+                && !reclaimer::make_room(self.shared, tier, frame_len(0)).await
+            {
+                self.short = Some(tier.quota.levels());
+                break;
+            }
+            let started = Instant::now();
+            let weight: u64 = left.iter().map(|item| item.weight).sum();
+            let _buffered = self.shared.buffered(self.shared.stages.size() as u64);
+            let Some(mut staged) = self.stage(tier, left, weight).await else { return refused };
+            left = std::mem::take(&mut staged.rest);
+            let frames = std::mem::take(&mut staged.frames);
+            let (fitting, misfits, reservation) = self.reserve(tier, frames).await;
+            refused.extend(
+                misfits
+                    .into_iter()
+                    .map(|frame| Item { need: frame.item.need.max(frame.len.stored), ..frame.item }),
+            );
+            let Some(reservation) = reservation else { continue };
+            let payload = blob(staged.buffer(), fitting.iter());
+            drop(staged);
+            if let Err((error, fitting)) = self.put(tier, fitting, payload, reservation, started).await {
+                self.failure = Some(error);
+                refused.extend(fitting.into_iter().map(|frame| frame.item));
+                break;
+            }
+        }
+        refused.extend(left);
+        refused
+    }
+
+    /// Makes frames of as many items as fit in one blob. `None`: the runtime is gone, and so are they from
+    /// here; their values stay readable in the table.
+    async fn stage(&mut self, tier: &Tier<K>, items: Vec<Item<K, V>>, weight: u64) -> Option<Staged<K, V>> {
+        let shared = self.shared;
+        let framing = Framing {
+            owner: shared.owner,
+            compression: tier.compression.clone(),
+            max_bytes: tier.batch_bytes,
+            max_entries: tier.batch_entries,
+        };
+        let large = items.iter().any(|item| item.weight > shared.stages.size() as u64);
+        let _one_at_a_time = if large { shared.large.acquire().await.ok() } else { None };
+        let (codec, pool) = (shared.codec.clone(), shared.stages.clone());
+        let work = move || stage(items, &framing, &*codec, &pool);
+        let mut staged = shared.compute(weight, work).await.ok()?;
+        shared.counters.encode(staged.encoding);
+        shared.counters.compress(staged.compressing);
+        for (item, error) in std::mem::take(&mut staged.unencodable) {
+            self.unencodable(item, error);
+        }
+        Some(staged)
+    }
+
+    /// It stays in memory, is reported once, and is not offered again until it is replaced.
+    fn unencodable(&mut self, item: Item<K, V>, error: CodecError) {
+        let key = format!("{:?}", item.key);
+        tracing::warn!(key, %error, "a value can't be encoded and stays in memory");
+        self.outcomes.push(Outcome { weight: item.weight, stored: Err(Refusal::Encode(error.clone())) });
+        if item.leaving.is_some() {
+            self.shared.table.end_spill(item, None);
+        }
+        self.shared.watchers.tell(&Event::EncodeFailed { key, error });
+    }
+
+    /// Takes room for as many frames as fit, in order; a large one that does not is passed over.
+    async fn reserve(
+        &mut self,
+        tier: &Arc<Tier<K>>,
+        frames: Vec<Framed<K, V>>,
+    ) -> (Vec<Framed<K, V>>, Vec<Framed<K, V>>, Option<Reservation>) {
+        let whole: u64 = frames.iter().map(|frame| frame.len.stored).sum();
+        let mut reservation = tier.quota.reserve(whole);
+        if reservation.is_none() && !frames.is_empty() {
+            reclaimer::make_room(self.shared, tier, whole).await;
+            reservation = tier.quota.reserve(whole);
+        }
+        if reservation.is_some() {
+            return (frames, Vec::new(), reservation.filter(|_| whole > 0));
+        }
+        let mut part = tier.quota.reserve(0);
+        let fits = |frame: &Framed<K, V>| part.as_mut().is_some_and(|part| part.grow(frame.len.stored));
+        let (fitting, misfits): (Vec<_>, Vec<_>) = frames.into_iter().partition(fits);
+        self.short = Some(tier.quota.levels());
+        let part = part.filter(|_| !fitting.is_empty());
+        (fitting, misfits, part)
+    }
+
+    /// Writes one blob and enters it. On failure the frames come back.
+    async fn put(
+        &mut self,
+        tier: &Arc<Tier<K>>,
+        frames: Vec<Framed<K, V>>,
+        payload: crate::Payload,
+        reservation: Reservation,
+        started: Instant,
+    ) -> Result<(), (StoreError, Vec<Framed<K, V>>)> {
+        let id = tier.new_blob_id();
+        let bytes = payload.len() as u64;
+        let writing = std::time::Instant::now();
+        match tier.store.put(id, payload).await {
+            Ok(stored) => {
+                self.shared.counters.wrote(frames.len() as u64, bytes, writing.elapsed());
+                if tier.healed() {
+                    self.shared.watchers.tell(&Event::TierHealed { tier: tier.name.clone() });
+                }
+                self.enter(tier, frames, id, Stored { bytes, ..stored }, reservation, started);
+                Ok(())
+            }
+            Err(error) => {
+                // It may be there all the same, if only the answer was lost: deleted like a dead blob, and
+                // counted until that is done.
+                reservation.abandon();
+                tier.stray(id, Stored { bytes, allocated: 0 });
+                self.shared.wake_reclaimers[usize::from(tier.index)][0].notify_one();
+                self.shared.write_failed(tier, &error);
+                Err((error, frames))
+            }
+        }
+    }
+
+    /// The blob is down: its entries have left memory, unless something became of them meanwhile.
+    fn enter(
+        &mut self,
+        tier: &Arc<Tier<K>>,
+        frames: Vec<Framed<K, V>>,
+        id: crate::BlobId,
+        stored: Stored,
+        reservation: Reservation,
+        started: Instant,
+    ) {
+        let keys = frames.iter().map(|frame| frame.item.key.clone()).collect();
+        let lens: Vec<FrameLen> = frames.iter().map(|frame| frame.len).collect();
+        let weight: u64 = frames.iter().map(|frame| frame.item.weight).sum();
+        let entered = Blob::new(id, keys, &lens, weight, stored).and_then(|blob| tier.enter(blob));
+        let Some(blob) = entered else {
+            // 2^28 blobs in one tier: out of room like any other.
+            reservation.abandon();
+            tier.stray(id, stored);
+            self.give_back(frames.into_iter().map(|frame| frame.item).collect(), true);
+            return;
+        };
+        reservation.settle();
+        let entries = frames.len() as u64;
+        for (number, frame) in frames.into_iter().enumerate() {
+            let Some(at) = tier.location(blob, number) else { continue };
+            let weight = frame.item.weight;
+            self.outcomes.push(Outcome { weight, stored: Ok(frame.len.stored) });
+            self.shared.land(frame.item, at);
+        }
+        self.shared.watchers.tell(&Event::Spilled {
+            tier: tier.name.clone(),
+            entries,
+            weight,
+            stored: stored.bytes,
+            took: started.elapsed(),
+        });
+    }
+
+    /// No tier took them: they stay in memory, and are offered again once a tier that is not failing has
+    /// room for them.
+    fn give_back(&mut self, items: Vec<Item<K, V>>, failing: bool) {
+        let failing = failing || self.failure.is_some();
+        for item in items {
+            let need = item.need.max(frame_len(0));
+            let refusal = match self.short {
+                Some(levels) if !failing => Refusal::NoRoom { need, levels },
+                _ => Refusal::Failed(self.failure.clone()),
+            };
+            self.outcomes.push(Outcome { weight: item.weight, stored: Err(refusal) });
+            if item.leaving.is_none() {
+                continue;
+            }
+            let (key, id) = (item.key.clone(), item.id);
+            if self.shared.table.end_spill(item, None) == PutEnd::Resident {
+                self.shared.queue.park(key, id, need);
+            }
+        }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
+    /// A frame is down: its entry follows.
+    fn land(&self, item: Item<K, V>, at: crate::table::Place) {
+        let (key, id, weight) = (item.key.clone(), item.id, item.weight);
+        if item.leaving.is_none() {
+            // A heavy value being inserted: it becomes visible now, and what was there before goes.
+            if let Some(left) = self.table.insert_spilled(key, id, weight, at) {
+                drop(self.settle(left));
+            }
+            return;
+        }
+        match self.table.end_spill(item, Some(at)) {
+            PutEnd::Spilled | PutEnd::Resident => {}
+            PutEnd::Clean => {
+                self.note_clean(key.clone(), at);
+                self.queue.admit(&self.table, key, id);
+            }
+            PutEnd::Gone => self.bury(at, weight),
+        }
+    }
+
+    pub(crate) fn write_failed(&self, tier: &Tier<K>, error: &StoreError) {
+        self.counters.write_failed();
+        let back_off = tier.failed(Instant::now(), error.retry_after());
+        if back_off.log {
+            tracing::warn!(tier = &*tier.name, %error, retry_in = ?back_off.wait, "a tier does not take what is spilled");
+        }
+        let (tier, error) = (tier.name.clone(), error.clone());
+        self.watchers.tell(&Event::WriteFailed { tier, error, retry_in: back_off.wait });
+    }
+}

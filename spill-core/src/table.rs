@@ -1,0 +1,637 @@
+//! The table: every entry, and the one place where its state changes.
+//!
+//! A sharded map from key to entry. [`step`] says what an entry becomes; the methods here carry it out under
+//! the lock of one shard and hand back [`Leftovers`] to be dealt with after it. No lock of a shard is held
+//! across I/O, an await or foreign code, and no guard of the map leaves this file.
+//!
+//! Lock order: the victim queue may look into the table, never the other way round.
+
+use std::{
+    borrow::Borrow,
+    collections::HashMap,
+    hash::Hash,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, AtomicU64, Ordering::*},
+    },
+};
+
+use dashmap::{DashMap, mapref::entry::Entry as MapEntry};
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::{
+    EntryId, Error, Payload, Slot, Touch,
+    entry::{Effect, Event, Phase, step},
+    ledger::{Leaving, Memory, Share},
+    usage::Tally,
+};
+
+/// A key: what it must be able to do. Implemented for everything that can.
+pub trait Key: Eq + Hash + Clone + std::fmt::Debug + Send + Sync + 'static {}
+
+impl<K: Eq + Hash + Clone + std::fmt::Debug + Send + Sync + 'static> Key for K {}
+
+/// Where a frame is: the tier, its blob in that tier's books, and the frame in that blob.
+///
+/// Six bytes at an alignment of two, so that an entry fits in 40 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place([u16; 3]);
+
+/// Blobs that one tier's books can hold: 28 bits, the other four name the tier.
+pub(crate) const MAX_BLOBS: u32 = 1 << 28;
+/// Frames that one blob can hold.
+pub(crate) const MAX_FRAMES: usize = 1 << 16;
+/// Tiers that one buffer can have.
+pub(crate) const MAX_TIERS: usize = 16;
+
+impl Place {
+    pub(crate) fn new(tier: u8, blob: u32, frame: u16) -> Self {
+        debug_assert!(usize::from(tier) < MAX_TIERS && blob < MAX_BLOBS);
+        let [b0, b1, b2, b3] = (u32::from(tier) << 28 | blob).to_le_bytes();
+        Self([u16::from_le_bytes([b0, b1]), u16::from_le_bytes([b2, b3]), frame])
+    }
+
+    fn word(self) -> u32 {
+        u32::from(self.0[0]) | u32::from(self.0[1]) << 16
+    }
+
+    pub(crate) fn tier(self) -> usize {
+        (self.word() >> 28) as usize
+    }
+
+    pub(crate) fn blob(self) -> u32 {
+        self.word() & (MAX_BLOBS - 1)
+    }
+
+    pub(crate) fn frame(self) -> usize {
+        usize::from(self.0[2])
+    }
+}
+
+/// No slot: not among those the victim policy knows.
+const NO_SLOT: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Entry<V> {
+    id: EntryId,
+    weight: u64,
+    state: State<V>,
+}
+
+#[derive(Debug)]
+enum State<V> {
+    Resident {
+        value: Arc<V>,
+        mark: AtomicU32,
+        slot: u32,
+    },
+    Spilling {
+        value: Arc<V>,
+        touched: AtomicU32,
+        mark: u32,
+    },
+    /// `held`: somebody outside may still hold the value.
+    Spilled {
+        at: Place,
+        held: bool,
+    },
+    Restoring {
+        at: Place,
+        flight: Arc<Flight<V>>,
+    },
+    Clean {
+        value: Arc<V>,
+        at: Place,
+        mark: AtomicU32,
+        slot: u32,
+    },
+}
+
+impl<V> State<V> {
+    fn phase(&self) -> Phase {
+        match self {
+            Self::Resident { .. } => Phase::Resident,
+            Self::Spilling { .. } => Phase::Spilling,
+            Self::Spilled { .. } => Phase::Spilled,
+            Self::Restoring { .. } => Phase::Restoring,
+            Self::Clean { .. } => Phase::Clean,
+        }
+    }
+
+    fn place(&self) -> Option<Place> {
+        match self {
+            Self::Spilled { at, .. } | Self::Restoring { at, .. } | Self::Clean { at, .. } => Some(*at),
+            Self::Resident { .. } | Self::Spilling { .. } => None,
+        }
+    }
+
+    fn value(&self) -> Option<&Arc<V>> {
+        match self {
+            Self::Resident { value, .. } | Self::Spilling { value, .. } | Self::Clean { value, .. } => {
+                Some(value)
+            }
+            Self::Spilled { .. } | Self::Restoring { .. } => None,
+        }
+    }
+
+    fn slot(&self) -> Option<Slot> {
+        match self {
+            Self::Resident { slot, .. } | Self::Clean { slot, .. } if *slot != NO_SLOT => {
+                Some(Slot::new(*slot))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One read of one entry, and everybody who waits for it.
+#[derive(Debug)]
+pub(crate) struct Flight<V>(watch::Receiver<Option<Landing<V>>>);
+
+/// How a read ended. `None`: the entry was removed or replaced before it could be read; look again.
+pub(crate) type Landing<V> = Result<Option<Arc<V>>, Error>;
+
+impl<V> Flight<V> {
+    /// How it ended.
+    pub(crate) async fn landing(&self) -> Landing<V> {
+        let mut receiver = self.0.clone();
+        match receiver.wait_for(Option::is_some).await {
+            Ok(landing) => landing.clone().unwrap_or(Err(Error::RuntimeGone { operation: "get" })),
+            Err(_) => Err(Error::RuntimeGone { operation: "get" }),
+        }
+    }
+}
+
+/// What a lookup found.
+#[derive(Debug)]
+pub(crate) enum Found<V> {
+    Absent,
+    /// In memory. `clean`: also in a tier.
+    Here {
+        value: Arc<V>,
+        clean: bool,
+    },
+    /// Only in a tier.
+    Away,
+}
+
+/// What a caller who wants a spilled value has to do.
+#[derive(Debug)]
+pub(crate) enum Fetch<K, V> {
+    Absent,
+    /// It is in memory by now.
+    Here(Arc<V>, EntryId),
+    /// Somebody still holds it.
+    Alive(Arc<V>, EntryId),
+    Join(Arc<Flight<V>>, EntryId),
+    Start(Request<K, V>, Arc<Flight<V>>),
+}
+
+/// A read to be done.
+#[derive(Debug)]
+pub(crate) struct Request<K, V> {
+    pub(crate) key: K,
+    pub(crate) id: EntryId,
+    pub(crate) weight: u64,
+    pub(crate) landing: watch::Sender<Option<Landing<V>>>,
+}
+
+/// A value on its way to a tier.
+#[derive(Debug)]
+pub(crate) struct Item<K, V> {
+    pub(crate) key: K,
+    pub(crate) id: EntryId,
+    pub(crate) weight: u64,
+    pub(crate) value: Arc<V>,
+    /// Its weight. `None` for a value that is not in the table yet: a heavy one being inserted.
+    pub(crate) leaving: Option<Leaving>,
+    /// The value encoded, if it had to wait for the next blob.
+    pub(crate) encoded: Option<Payload>,
+    /// Bytes of its frame in the tier where it needs most, of those that had no room for it.
+    pub(crate) need: u64,
+}
+
+/// What an eviction came to.
+#[derive(Debug)]
+pub(crate) enum Evicted<K, V> {
+    /// It has to be written.
+    Put(Item<K, V>),
+    /// It was clean: its weight is free already.
+    Freed { weight: u64 },
+    /// It is not in memory any more, or never was.
+    Stale,
+}
+
+/// What the end of a write came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PutEnd {
+    /// It has left memory.
+    Spilled,
+    /// It stays in memory as well and can be picked again.
+    Clean,
+    /// It stays in memory only.
+    Resident,
+    /// It was removed or replaced; the frame, if there is one, is garbage.
+    Gone,
+}
+
+/// What an entry leaves behind, to be dealt with after the lock.
+#[derive(Debug)]
+pub(crate) struct Leftovers<V> {
+    pub(crate) id: EntryId,
+    pub(crate) weight: u64,
+    pub(crate) slot: Option<Slot>,
+    /// A frame that is garbage now.
+    pub(crate) frame: Option<Place>,
+    pub(crate) value: Option<Arc<V>>,
+    pub(crate) share: Option<Share>,
+}
+
+/// An insert that its share does not pay for: what was there went meanwhile.
+#[derive(Debug)]
+pub(crate) struct Shortfall;
+
+/// How many entries are in one phase, and what they weigh.
+#[derive(Debug, Default)]
+struct Count {
+    entries: AtomicU64,
+    weight: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table<K: Eq + Hash, V> {
+    map: DashMap<K, Entry<V>, RandomState>,
+    touch: Touch,
+    tick: AtomicU64,
+    next_id: AtomicU64,
+    memory: Arc<Memory>,
+    counts: [Count; 5],
+    /// Spilled values that somebody held when they left memory.
+    held: Mutex<HashMap<EntryId, Weak<V>, RandomState>>,
+    /// Entries that must stay in memory. Locked under a shard's lock, never the other way round.
+    pins: Mutex<HashMap<EntryId, Pin, RandomState>>,
+    /// How many entries are pinned: spares the lock when there are none.
+    pinned: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Pin {
+    count: u32,
+    weight: u64,
+    /// It was picked meanwhile: it has to be admitted again.
+    picked: bool,
+}
+
+/// What pinning a key came to.
+#[derive(Debug)]
+pub(crate) enum Pinning<K, V> {
+    Absent,
+    /// Not in memory.
+    Away,
+    Pinned(K, EntryId, Arc<V>),
+}
+
+impl<K: Key, V> Table<K, V> {
+    pub(crate) fn new(touch: Touch, memory: Arc<Memory>) -> Self {
+        Self {
+            map: DashMap::with_hasher(RandomState::default()),
+            touch,
+            tick: 0.into(),
+            next_id: 0.into(),
+            memory,
+            counts: Default::default(),
+            held: Mutex::default(),
+            pins: Mutex::default(),
+            pinned: 0.into(),
+        }
+    }
+
+    pub(crate) fn new_id(&self) -> EntryId {
+        EntryId::new(self.next_id.fetch_add(1, Relaxed))
+    }
+
+    pub(crate) fn tally(&self, phase: Phase) -> Tally {
+        index(phase).map_or_else(Tally::default, |index| {
+            let Count { entries, weight } = &self.counts[index];
+            Tally { entries: entries.load(SeqCst), weight: weight.load(SeqCst) }
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.counts.iter().map(|count| count.entries.load(SeqCst)).sum()
+    }
+
+    /// Values that left memory and that somebody still holds.
+    pub(crate) fn alive_elsewhere(&self) -> u64 {
+        let mut held = self.held.lock();
+        held.retain(|_, value| value.strong_count() > 0);
+        held.len() as u64
+    }
+
+    fn moved(&self, from: Phase, to: Phase, weight: u64) {
+        if from == to {
+            return;
+        }
+        if let Some(index) = index(to) {
+            self.counts[index].entries.fetch_add(1, SeqCst);
+            self.counts[index].weight.fetch_add(weight, SeqCst);
+        }
+        if let Some(index) = index(from) {
+            self.counts[index].entries.fetch_sub(1, SeqCst);
+            self.counts[index].weight.fetch_sub(weight, SeqCst);
+        }
+    }
+
+    // ---- reading
+
+    /// Looks a key up as a reader: leaves the policy's mark.
+    pub(crate) fn read<Q>(&self, key: &Q) -> Found<V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let Some(entry) = self.map.get(key) else { return Found::Absent };
+        match &entry.state {
+            State::Resident { value, mark, .. } => {
+                self.leave_mark(mark);
+                Found::Here { value: value.clone(), clean: false }
+            }
+            State::Clean { value, mark, .. } => {
+                self.leave_mark(mark);
+                Found::Here { value: value.clone(), clean: true }
+            }
+            State::Spilling { value, touched, .. } => {
+                touched.store(1, Relaxed);
+                Found::Here { value: value.clone(), clean: false }
+            }
+            State::Spilled { .. } | State::Restoring { .. } => Found::Away,
+        }
+    }
+
+    /// Looks a key up without leaving a trace.
+    pub(crate) fn peek<Q>(&self, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.map.get(key)?.state.value().cloned()
+    }
+
+    /// The entry's id, weight, phase and frame.
+    pub(crate) fn find<Q>(&self, key: &Q) -> Option<(EntryId, u64, Phase, Option<Place>)>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let entry = self.map.get(key)?;
+        Some((entry.id, entry.weight, entry.state.phase(), entry.state.place()))
+    }
+
+    pub(crate) fn key_of<Q>(&self, key: &Q) -> Option<K>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.map.get(key).map(|entry| entry.key().clone())
+    }
+
+    /// The value under a key if it is in memory, and which entry it is of. Leaves no trace.
+    pub(crate) fn look(&self, key: &K) -> Option<(EntryId, Arc<V>)> {
+        let entry = self.map.get(key)?;
+        Some((entry.id, entry.state.value()?.clone()))
+    }
+
+    /// An entry that could leave memory, and its slot if it has one.
+    pub(crate) fn candidate<Q>(&self, key: &Q) -> Option<(K, EntryId, Option<Slot>)>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let entry = self.map.get(key)?;
+        let id = entry.id;
+        let free = matches!(entry.state.phase(), Phase::Resident | Phase::Clean)
+            && !self.pins.lock().contains_key(&id);
+        free.then(|| (entry.key().clone(), id, entry.state.slot()))
+    }
+
+    /// Whether this frame is the second copy of a value in memory.
+    pub(crate) fn is_clean_at(&self, key: &K, at: Place) -> bool {
+        self.find(key).is_some_and(|(_, _, phase, place)| phase == Phase::Clean && place == Some(at))
+    }
+
+    /// Every key, once. Locks one shard at a time.
+    pub(crate) fn keys(&self) -> Vec<K> {
+        self.map.iter().map(|entry| entry.key().clone()).collect()
+    }
+
+    /// Every entry's phase and weight, for an audit. Locks one shard at a time.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, Phase, u64, Option<Place>)) {
+        for entry in &self.map {
+            visit(entry.key(), entry.state.phase(), entry.weight, entry.state.place());
+        }
+    }
+
+    fn leave_mark(&self, mark: &AtomicU32) {
+        match self.touch {
+            Touch::Nothing => {}
+            Touch::Count(most) => {
+                let count = mark.load(Relaxed);
+                // Two readers at once may count as one: it is a hint, and costs no locked instruction.
+                if count < u32::from(most) {
+                    mark.store(count + 1, Relaxed);
+                }
+            }
+            Touch::Stamp => mark.store(self.next_tick(), Relaxed),
+        }
+    }
+
+    /// The next tick. Marks keep its low 32 bits; [`widen`](Self::widen) gives the rest back.
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is what is kept")]
+    fn next_tick(&self) -> u32 {
+        self.tick.fetch_add(1, Relaxed) as u32
+    }
+
+    /// The latest tick with these low bits. Wrong only for an entry that nobody read for 2^32 ticks: it then
+    /// counts as read that much later.
+    fn widen(&self, mark: u32) -> u64 {
+        if self.touch != Touch::Stamp {
+            return mark.into();
+        }
+        let now = self.tick.load(Relaxed);
+        let tick = now & !u64::from(u32::MAX) | u64::from(mark);
+        if tick > now { tick.saturating_sub(1 << 32) } else { tick }
+    }
+
+    fn first_mark(&self) -> u32 {
+        if self.touch == Touch::Stamp { self.next_tick() } else { 0 }
+    }
+
+    // ---- for the victim queue
+
+    /// Gives a resident entry its slot; its mark and weight, or `None` if it is not in memory any more.
+    pub(crate) fn set_slot(&self, key: &K, id: EntryId, to: Slot) -> Option<(u64, u64)> {
+        let mut entry = self.map.get_mut(key)?;
+        if entry.id != id {
+            return None;
+        }
+        let weight = entry.weight;
+        match &mut entry.state {
+            State::Resident { mark, slot, .. } | State::Clean { mark, slot, .. } => {
+                *slot = to.get();
+                Some((self.widen(mark.load(Relaxed)), weight))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn mark(&self, key: &K, id: EntryId) -> u64 {
+        match self.map.get(key) {
+            Some(entry) if entry.id == id => match &entry.state {
+                State::Resident { mark, .. } | State::Clean { mark, .. } => self.widen(mark.load(Relaxed)),
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn reset_mark(&self, key: &K, id: EntryId, count: u8) {
+        if let Some(entry) = self.map.get(key)
+            && entry.id == id
+            && let State::Resident { mark, .. } | State::Clean { mark, .. } = &entry.state
+            && self.touch != Touch::Stamp
+        {
+            mark.store(count.into(), Relaxed);
+        }
+    }
+
+    /// A hash of the key, equal for equal keys.
+    pub(crate) fn fingerprint(&self, key: &K) -> u64 {
+        self.map.hash_usize(key) as u64
+    }
+
+    // ---- insert and remove
+
+    /// Puts a value under a key if `share`, together with what the present entry holds, pays for it.
+    pub(crate) fn insert(
+        &self,
+        key: K,
+        id: EntryId,
+        weight: u64,
+        value: &Arc<V>,
+        share: &mut Share,
+    ) -> Result<Option<Leftovers<V>>, Shortfall> {
+        let state =
+            || State::Resident { value: value.clone(), mark: self.first_mark().into(), slot: NO_SLOT };
+        match self.map.entry(key) {
+            MapEntry::Vacant(place) => {
+                pay(share, weight)?;
+                place.insert(Entry { id, weight, state: state() });
+                self.moved(Phase::Absent, Phase::Resident, weight);
+                Ok(None)
+            }
+            MapEntry::Occupied(mut place) => {
+                let (phase, held) = (place.get().state.phase(), place.get().weight);
+                let Some((_, effects)) = step(phase, Event::Insert) else { return Ok(None) };
+                if effects.contains(&Effect::FreeWeight) {
+                    share.join(self.memory.adopt(held));
+                    if let Err(short) = pay(share, weight) {
+                        // The present entry keeps its own.
+                        share.split(held).into_entry();
+                        return Err(short);
+                    }
+                } else {
+                    pay(share, weight)?;
+                }
+                let old = place.insert(Entry { id, weight, state: state() });
+                self.replaced(phase, held, Phase::Resident, weight);
+                let mut left = self.leftovers(&old, effects);
+                if let Some(joined_above) = left.share.take() {
+                    joined_above.into_entry();
+                }
+                Ok(Some(left))
+            }
+        }
+    }
+
+    /// Counts the new entry before the old one goes, so that no sum is ever too small.
+    fn replaced(&self, from: Phase, old: u64, to: Phase, new: u64) {
+        self.moved(Phase::Absent, to, new);
+        self.moved(from, Phase::Absent, old);
+    }
+
+    /// Puts an entry under a key whose value is in a tier already.
+    pub(crate) fn insert_spilled(&self, key: K, id: EntryId, weight: u64, at: Place) -> Option<Leftovers<V>> {
+        let entry = Entry { id, weight, state: State::Spilled { at, held: false } };
+        match self.map.entry(key) {
+            MapEntry::Vacant(place) => {
+                place.insert(entry);
+                self.moved(Phase::Absent, Phase::Spilled, weight);
+                None
+            }
+            MapEntry::Occupied(mut place) => {
+                let phase = place.get().state.phase();
+                let (_, effects) = step(phase, Event::Insert)?;
+                let old = place.insert(entry);
+                self.replaced(phase, old.weight, Phase::Spilled, weight);
+                Some(self.leftovers(&old, effects))
+            }
+        }
+    }
+
+    /// Removes an entry: any under this key, or only the one with this id.
+    pub(crate) fn remove<Q>(&self, key: &Q, only: Option<EntryId>) -> Option<Leftovers<V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let (_, old) = self.map.remove_if(key, |_, entry| {
+            let right = only.is_none_or(|id| entry.id == id);
+            if right {
+                // Under the lock, so that no count is ever below what is there.
+                self.moved(entry.state.phase(), Phase::Absent, entry.weight);
+            }
+            right
+        })?;
+        let (_, effects) = step(old.state.phase(), Event::Remove)?;
+        Some(self.leftovers(&old, effects))
+    }
+
+    fn leftovers(&self, old: &Entry<V>, effects: &[Effect]) -> Leftovers<V> {
+        let free = effects.contains(&Effect::FreeWeight);
+        if matches!(old.state, State::Spilled { held: true, .. }) {
+            self.held.lock().remove(&old.id);
+        }
+        Leftovers {
+            id: old.id,
+            weight: old.weight,
+            slot: old.state.slot(),
+            frame: old.state.place().filter(|_| effects.contains(&Effect::BuryFrame)),
+            value: old.state.value().cloned(),
+            share: free.then(|| self.memory.adopt(old.weight)),
+        }
+    }
+}
+
+mod moves;
+
+/// Takes the price of an entry out of `share`, for the entry to hold.
+fn pay(share: &mut Share, price: u64) -> Result<(), Shortfall> {
+    if share.bytes() < price {
+        return Err(Shortfall);
+    }
+    share.split(price).into_entry();
+    Ok(())
+}
+
+fn index(phase: Phase) -> Option<usize> {
+    match phase {
+        Phase::Absent => None,
+        Phase::Resident => Some(0),
+        Phase::Spilling => Some(1),
+        Phase::Spilled => Some(2),
+        Phase::Restoring => Some(3),
+        Phase::Clean => Some(4),
+    }
+}

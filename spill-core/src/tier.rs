@@ -1,0 +1,269 @@
+//! One tier: its store, its quota, its health, and the books of its blobs.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::*},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::{
+    BlobId, Share, Store, Stored,
+    blobs::{Blob, Blobs, Doomed},
+    frame::Compression,
+    ledger::Quota,
+    table::Place,
+};
+
+/// The first wait after a failure; doubles with each further one.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
+/// The longest wait between two tries of a failing tier.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// At most one log line per tier and this long about failing writes.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(crate) struct Tier<K> {
+    pub(crate) index: u8,
+    pub(crate) name: Arc<str>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) compression: Compression,
+    pub(crate) quota: Arc<Quota>,
+    /// At most this many bytes of frames in one blob, unless one value alone has more.
+    pub(crate) batch_bytes: usize,
+    /// At most this many values in one blob.
+    pub(crate) batch_entries: usize,
+    blobs: Mutex<Blobs<K>>,
+    health: Mutex<Health>,
+    /// Frames of entries that are in memory as well, in the order in which they became that. Checked when
+    /// they are taken out: most have become something else by then.
+    clean: Mutex<VecDeque<(K, Place)>>,
+    next_blob: AtomicU64,
+    /// Held by whoever makes room here.
+    pub(crate) making_room: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Health {
+    failures: u32,
+    /// Not to be written to before.
+    until: Option<Instant>,
+    logged: Option<Instant>,
+}
+
+/// What a tier does about a failed write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackOff {
+    pub(crate) wait: Duration,
+    pub(crate) log: bool,
+}
+
+/// What a tier keeps, for the usage report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holdings {
+    pub(crate) entries: u64,
+    pub(crate) weight: u64,
+    pub(crate) encoded: u64,
+    pub(crate) allocated: u64,
+    pub(crate) blobs: u64,
+    /// Bytes of blobs that were punched out: no longer stored, though the blobs keep their lengths.
+    pub(crate) punched: u64,
+}
+
+impl<K> Tier<K> {
+    pub(crate) fn new(
+        index: u8,
+        name: Arc<str>,
+        store: Arc<dyn Store>,
+        limits: TierLimits,
+        compression: Compression,
+    ) -> Self {
+        Self {
+            index,
+            name,
+            store,
+            compression,
+            quota: Quota::new(limits.max_spill),
+            batch_bytes: limits.batch_bytes,
+            batch_entries: limits.batch_entries,
+            blobs: Mutex::default(),
+            health: Mutex::default(),
+            clean: Mutex::default(),
+            next_blob: 0.into(),
+            making_room: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(crate) fn new_blob_id(&self) -> BlobId {
+        BlobId::new(self.next_blob.fetch_add(1, Relaxed))
+    }
+
+    // ---- health
+
+    /// Whether it may be written to; `Err` says when.
+    pub(crate) fn available(&self, now: Instant) -> Result<(), Instant> {
+        match self.health.lock().until {
+            Some(until) if until > now => Err(until),
+            _ => Ok(()),
+        }
+    }
+
+    /// A write failed: it is left alone for a while, longer each time.
+    pub(crate) fn failed(&self, now: Instant, asked: Option<Duration>) -> BackOff {
+        let mut health = self.health.lock();
+        let wait = back_off(health.failures, self.index).max(asked.unwrap_or_default());
+        health.failures = health.failures.saturating_add(1);
+        health.until = Some(now + wait);
+        let log = health.logged.is_none_or(|last| now.duration_since(last) >= LOG_EVERY);
+        if log {
+            health.logged = Some(now);
+        }
+        BackOff { wait, log }
+    }
+
+    /// A write succeeded: `true` if the tier had failed before.
+    pub(crate) fn healed(&self) -> bool {
+        let mut health = self.health.lock();
+        let failed = health.failures > 0;
+        *health = Health { logged: health.logged, ..Health::default() };
+        failed
+    }
+
+    // ---- blobs
+
+    /// Enters a blob whose frames are all live. `None`: the books are full.
+    pub(crate) fn enter(&self, blob: Blob<K>) -> Option<u32> {
+        self.blobs.lock().enter(blob)
+    }
+
+    pub(crate) fn location(&self, blob: u32, frame: usize) -> Option<Place> {
+        u16::try_from(frame).ok().map(|frame| Place::new(self.index, blob, frame))
+    }
+
+    /// A frame is garbage now. `true`: so is its whole blob, which can be deleted.
+    pub(crate) fn bury(&self, at: Place, weight: u64) -> bool {
+        let (bytes, doomed) = self.blobs.lock().bury(at.blob(), at.frame(), weight);
+        self.quota.bury(bytes);
+        doomed
+    }
+
+    /// Where the bytes of a frame are. Its blob is not deleted before the reader is dropped.
+    pub(crate) fn reader(self: &Arc<Self>, at: Place) -> Option<Reader<K>> {
+        let (id, range, encoded) = self.blobs.lock().open(at.blob(), at.frame())?;
+        Some(Reader { tier: self.clone(), blob: at.blob(), id, range, encoded })
+    }
+
+    /// Blobs without a live frame or a reader, up to `limit`. They stay counted until [`deleted`](Self::deleted).
+    pub(crate) fn doomed(&self, limit: usize) -> Vec<Doomed> {
+        self.blobs.lock().take_doomed(limit)
+    }
+
+    /// A doomed blob is gone.
+    pub(crate) fn deleted(&self, doomed: Doomed) {
+        let garbage = self.blobs.lock().forget(doomed.blob);
+        self.quota.reclaim(garbage);
+    }
+
+    /// Deleting failed: to be tried again.
+    pub(crate) fn not_deleted(&self, doomed: Doomed) {
+        self.blobs.lock().doom(doomed);
+    }
+
+    /// A blob that may be in the store although it is not entered: it has to be deleted like a dead one.
+    pub(crate) fn stray(&self, id: BlobId, stored: Stored) {
+        self.blobs.lock().enter_dead(id, stored);
+    }
+
+    pub(crate) fn with_blobs<R>(&self, look: impl FnOnce(&mut Blobs<K>) -> R) -> R {
+        look(&mut self.blobs.lock())
+    }
+
+    // ---- second copies
+
+    /// An entry is in memory and here: its frame can be given up when room is short.
+    pub(crate) fn note_clean(&self, key: K, at: Place) {
+        self.clean.lock().push_back((key, at));
+    }
+
+    /// The frame that became a second copy longest ago, of those that were noted. It may be none any more.
+    pub(crate) fn oldest_clean(&self) -> Option<(K, Place)> {
+        self.clean.lock().pop_front()
+    }
+
+    pub(crate) fn noted_clean(&self) -> u64 {
+        self.clean.lock().len() as u64
+    }
+
+    /// Forgets what is no second copy any more.
+    pub(crate) fn tidy_clean(&self, is_clean: impl Fn(&K, Place) -> bool) {
+        let mut noted = std::mem::take(&mut *self.clean.lock());
+        noted.retain(|(key, at)| is_clean(key, *at));
+        let mut clean = self.clean.lock();
+        noted.extend(clean.drain(..));
+        *clean = noted;
+    }
+
+    /// Whether there may be room to be made.
+    pub(crate) fn has_slack(&self) -> bool {
+        self.quota.levels().garbage > 0 || !self.clean.lock().is_empty()
+    }
+
+    pub(crate) fn holdings(&self) -> Holdings {
+        self.blobs.lock().holdings()
+    }
+}
+
+/// The bounds of a tier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TierLimits {
+    pub(crate) max_spill: Option<u64>,
+    pub(crate) batch_bytes: usize,
+    pub(crate) batch_entries: usize,
+}
+
+/// A frame being read.
+#[derive(Debug)]
+pub(crate) struct Reader<K> {
+    pub(crate) tier: Arc<Tier<K>>,
+    blob: u32,
+    pub(crate) id: BlobId,
+    pub(crate) range: Range<u64>,
+    pub(crate) encoded: u64,
+}
+
+impl<K> Drop for Reader<K> {
+    fn drop(&mut self) {
+        self.tier.blobs.lock().close(self.blob);
+    }
+}
+
+/// Doubles with each failure, up to the longest, and is spread by up to a quarter so that tiers and
+/// processes that failed together do not come back together. A function of its arguments alone.
+fn back_off(failures: u32, tier: u8) -> Duration {
+    let wait = FIRST_BACK_OFF.saturating_mul(1 << failures.min(9)).min(LONGEST_BACK_OFF);
+    let mixed = (u64::from(failures) << 8 | u64::from(tier)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+    let spread = Share::thousandths(u16::try_from(mixed % 1001).unwrap_or(0)).unwrap_or(Share::WHOLE);
+    let quarter = u64::try_from((wait / 4).as_nanos()).unwrap_or(u64::MAX);
+    wait - Duration::from_nanos(spread.of(quarter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f07_tries_of_a_failing_tier_are_bounded() {
+        let waits: Vec<Duration> = (0..20).map(|failures| back_off(failures, 0)).collect();
+        assert!(waits[0] >= Duration::from_millis(75) && waits[0] <= FIRST_BACK_OFF, "{waits:?}");
+        assert!(waits[9..].iter().all(|wait| *wait >= LONGEST_BACK_OFF * 3 / 4), "{waits:?}");
+        assert!(waits.iter().all(|wait| *wait <= LONGEST_BACK_OFF), "{waits:?}");
+        assert_ne!(back_off(9, 0), back_off(9, 1), "spread");
+        assert!(waits[..10].iter().sum::<Duration>() < Duration::from_secs(60), "{waits:?}");
+    }
+}
