@@ -8,10 +8,10 @@
 //!
 //! | | take it when | memory per call |
 //! |---|---|---|
-//! | `Lz4` | the tier is a local disk: restores are the fastest of the three | 8 KiB |
+//! | `Lz4` | the tier is a local disk: restores are the fastest of the three | 8–16 KiB |
 //! | `Snappy` | values are a few KiB, or numbers: it compresses those a little faster | up to 34 KiB |
-//! | `Zstd` level 1 | the tier is remote or dear, and bytes cost more than CPU time | about 1 MiB |
-//! | `Zstd` level 3 | the same, with text and logs in it, and CPU time to spare | 1–2 MiB |
+//! | `Zstd` level 1 | the tier is remote or dear, and bytes cost more than CPU time | 0.6 MiB |
+//! | `Zstd` level 3 | the same, with text and logs in it, and CPU time to spare | 1.3 MiB |
 //!
 //! Compress / decompress in MB/s on one core, with the ratio in brackets, measured on 2 vCPU AMD EPYC (a
 //! shared virtual machine: trust the relations more than the numbers):

@@ -11,8 +11,8 @@ const MOST: usize = 0x7E00_0000;
 
 /// The LZ4 block format: the fastest to restore.
 ///
-/// Encoder and decoder are the ones without `unsafe`. There is no state, so a value costs 8 KiB of stack
-/// and no allocation that outlives the call. The length is not part of the packed bytes: the frame around
+/// Encoder and decoder are the ones without `unsafe`. There is no state: a value costs a table of
+/// 8 KiB, or 16 KiB from 64 KiB on, which is gone when the call is. The length is not part of the packed bytes: the frame around
 /// them has it, and damaged input can't claim another one.
 ///
 /// Values above 2 113 929 216 bytes are refused, with a bound of 0.
