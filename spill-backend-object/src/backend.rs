@@ -1,0 +1,394 @@
+//! The store itself: names, single requests, and what their answers have to be.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    hash::{BuildHasher, RandomState},
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::{
+    Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions, PutPayload,
+    path::Path,
+};
+use spill_core::{BlobId, BlobMeta, BoxError, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored};
+use tokio::{runtime::Handle, sync::Semaphore};
+
+use crate::{error::kind_of, upload::Upload};
+
+/// A blob up to this many bytes is one request; a larger one is sent in parts of this size.
+const PART: usize = 16 << 20;
+
+/// The most parts S3 allows.
+const MOST_PARTS: u64 = 10_000;
+
+/// Parts of one upload that are under way at once.
+const PARTS_AT_ONCE: usize = 4;
+
+/// Uploads in parts that are under way at once, those being aborted included.
+const UPLOADS_AT_ONCE: u32 = 8;
+
+/// Blobs deleted with one call while closing: what one request of S3 takes.
+const CLOSE_BATCH: usize = 1000;
+
+/// Empty pieces in a row after which a body that does not end counts as cut short.
+const MOST_EMPTY_PIECES: usize = 64;
+
+/// Keeps blobs in an object store, in a session of its own under a prefix.
+///
+/// Up to 16 MiB a blob is one request. A larger one goes up in parts of 16 MiB, four at a time and without
+/// a copy, and is not there until the last of them is; eight such uploads at most are under way at once,
+/// others wait. An upload that fails, or whose future is dropped, is aborted. When the runtime ends in the
+/// middle of one, or the process dies, its parts stay invisible but stored: give the bucket a rule that
+/// expires unfinished uploads.
+///
+/// After a `put` that failed, or was dropped, the blob may be there whole, if only the answer got lost.
+/// Deleting its id makes sure.
+///
+/// A listing reads all names of the session after the one asked for, because not every service sorts them;
+/// it keeps one page of them in memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use object_store::memory::InMemory;
+/// use spill_backend_object::ObjectStoreBackend;
+/// use spill_core::{BlobId, Store};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), spill_core::StoreError> {
+/// let bucket = Arc::new(InMemory::new());
+/// let mine = ObjectStoreBackend::new(bucket.clone(), "shared/prefix")?;
+/// let yours = ObjectStoreBackend::new(bucket, "shared/prefix")?;
+///
+/// mine.put(BlobId::new(1), b"payload".to_vec().into()).await?;
+/// assert_eq!(mine.get(BlobId::new(1), 3..7).await?, "load");
+/// assert!(yours.list(None, 10).await?.is_empty());
+/// mine.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct ObjectStoreBackend {
+    info: StoreInfo,
+    inner: Arc<dyn ObjectStore>,
+    session: Path,
+    part: usize,
+    uploads: Arc<Semaphore>,
+}
+
+impl fmt::Debug for ObjectStoreBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ObjectStoreBackend").field(&self.info.name).finish()
+    }
+}
+
+impl ObjectStoreBackend {
+    /// A new session under `prefix` of this object store; no request is made. The prefix may be empty, and
+    /// may start and end with a slash.
+    ///
+    /// # Errors
+    /// When the prefix is no path: it has an empty, `.` or `..` segment, or a control character.
+    pub fn new(inner: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, StoreError> {
+        Self::with_part(inner, prefix, PART)
+    }
+
+    pub(crate) fn with_part(
+        inner: Arc<dyn ObjectStore>,
+        prefix: &str,
+        part: usize,
+    ) -> Result<Self, StoreError> {
+        let prefix = Path::parse(prefix).map_err(|error| {
+            StoreError::new(StoreErrorKind::Other, "open", format!("{inner}/{prefix}")).with_source(error)
+        })?;
+        let session = prefix.join(session_name());
+        let info = StoreInfo::new(format!("{inner}/{session}")).max_blob(part as u64 * MOST_PARTS);
+        let uploads = Arc::new(Semaphore::new(UPLOADS_AT_ONCE as usize));
+        Ok(Self { info, inner, session, part, uploads })
+    }
+
+    fn path(&self, id: BlobId) -> Path {
+        self.session.clone().join(id.to_string())
+    }
+
+    fn error(
+        &self,
+        kind: StoreErrorKind,
+        operation: &'static str,
+        source: impl Into<BoxError>,
+    ) -> StoreError {
+        StoreError::new(kind, operation, self.info.name.clone()).with_source(source)
+    }
+
+    fn failed(&self, operation: &'static str, error: Error) -> StoreError {
+        self.error(kind_of(&error), operation, error)
+    }
+
+    fn corrupt(&self, id: BlobId, message: String) -> StoreError {
+        self.error(StoreErrorKind::Corrupt, "get", message).with_blob(id)
+    }
+
+    /// The blob this object is, if it is one of this session.
+    fn blob_of(&self, object: &ObjectMeta) -> Option<BlobMeta> {
+        let mut names = object.location.prefix_match(&self.session)?;
+        let id = names.next()?.as_ref().parse().ok()?;
+        let stored = Stored { bytes: object.size, allocated: object.size };
+        names.next().is_none().then_some(BlobMeta { id, stored })
+    }
+
+    async fn put_in_parts(&self, path: Path, blob: &Payload) -> Result<(), StoreError> {
+        let runtime =
+            Handle::try_current().map_err(|error| self.error(StoreErrorKind::Other, "put", error))?;
+        let permit = Arc::clone(&self.uploads).acquire_owned().await;
+        let permit = permit.map_err(|error| self.error(StoreErrorKind::Other, "put", error))?;
+        let upload = Upload::start(Arc::clone(&self.inner), path, permit, runtime).await;
+        let mut upload = upload.map_err(|error| self.failed("put", error))?;
+        let sent = stream::iter(split(blob, self.part))
+            .map(|bytes| upload.part(bytes))
+            .buffer_unordered(PARTS_AT_ONCE)
+            .try_collect::<()>()
+            .await;
+        let done = match sent {
+            Ok(()) => upload.complete().await,
+            failed => failed,
+        };
+        if let Err(error) = done {
+            upload.abort().await;
+            return Err(self.failed("put", error));
+        }
+        Ok(())
+    }
+
+    /// What an answer that makes no sense means: a service asked for bytes past the end may say anything.
+    async fn explain(&self, id: BlobId, range: &Range<u64>, error: Error) -> StoreError {
+        let failed = self.failed("get", error).with_blob(id);
+        if failed.kind() != StoreErrorKind::Other {
+            return failed;
+        }
+        match self.inner.head(&self.path(id)).await {
+            Ok(object) if range.end > object.size => self.past_the_end(id, range, object.size),
+            _ => failed,
+        }
+    }
+
+    fn past_the_end(&self, id: BlobId, range: &Range<u64>, size: u64) -> StoreError {
+        self.corrupt(id, format!("bytes {range:?} of a blob of {size}"))
+    }
+
+    async fn check_there(&self, id: BlobId, range: &Range<u64>) -> Result<(), StoreError> {
+        let object = self.inner.head(&self.path(id)).await;
+        let object = object.map_err(|error| self.failed("get", error).with_blob(id))?;
+        if range.end > object.size {
+            return Err(self.past_the_end(id, range, object.size));
+        }
+        Ok(())
+    }
+
+    async fn read_exactly(&self, id: BlobId, length: usize, answer: GetResult) -> Result<Bytes, StoreError> {
+        let mut body = answer.into_stream();
+        let mut whole = BytesMut::new();
+        let mut empty_pieces = 0;
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|error| self.failed("get", error).with_blob(id))?;
+            let read = whole.len() + piece.len();
+            empty_pieces = if piece.is_empty() { empty_pieces + 1 } else { 0 };
+            if read > length {
+                return Err(self.corrupt(id, format!("more than the {length} bytes asked for came")));
+            }
+            if empty_pieces > MOST_EMPTY_PIECES {
+                break;
+            }
+            if whole.is_empty() && piece.len() == length {
+                self.expect_end(id, &mut body, length).await?;
+                return Ok(piece);
+            }
+            if whole.is_empty() && !piece.is_empty() {
+                whole.reserve(length);
+            }
+            whole.extend_from_slice(&piece);
+        }
+        if whole.len() < length {
+            return Err(self.corrupt(id, format!("{} of the {length} bytes asked for came", whole.len())));
+        }
+        Ok(whole.freeze())
+    }
+
+    /// The one piece that came was all: what follows it may be nothing.
+    async fn expect_end(
+        &self,
+        id: BlobId,
+        body: &mut (impl stream::Stream<Item = object_store::Result<Bytes>> + Unpin),
+        length: usize,
+    ) -> Result<(), StoreError> {
+        match body.next().await {
+            Some(Ok(piece)) if !piece.is_empty() => {
+                Err(self.corrupt(id, format!("more than the {length} bytes asked for came")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The names of all blobs of the session after `after`, in no particular order.
+    fn blobs(&self, after: Option<BlobId>) -> impl stream::Stream<Item = Result<BlobMeta, StoreError>> {
+        let objects = match after {
+            Some(after) => self.inner.list_with_offset(Some(&self.session), &self.path(after)),
+            None => self.inner.list(Some(&self.session)),
+        };
+        objects.filter_map(move |object| {
+            std::future::ready(match object {
+                Ok(object) => {
+                    self.blob_of(&object).filter(|blob| after.is_none_or(|id| blob.id > id)).map(Ok)
+                }
+                // A service with real directories has none for a session that kept nothing yet.
+                Err(Error::NotFound { source, .. }) if !source.to_string().contains("NoSuchBucket") => None,
+                Err(error) => Some(Err(self.failed("list", error))),
+            })
+        })
+    }
+}
+
+#[async_trait]
+impl Store for ObjectStoreBackend {
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+
+    async fn put(&self, id: BlobId, blob: Payload) -> Result<Stored, StoreError> {
+        let bytes = blob.len() as u64;
+        if bytes > self.info.max_blob {
+            let source = format!("the blob has {bytes} bytes, the most is {}", self.info.max_blob);
+            return Err(self.error(StoreErrorKind::Other, "put", source).with_blob(id));
+        }
+        if blob.len() > self.part {
+            self.put_in_parts(self.path(id), &blob).await.map_err(|error| error.with_blob(id))?;
+        } else {
+            let payload = PutPayload::from_iter(blob.chunks().cloned());
+            let put = self.inner.put_opts(&self.path(id), payload, PutOptions::default()).await;
+            put.map_err(|error| self.failed("put", error).with_blob(id))?;
+        }
+        Ok(Stored { bytes, allocated: bytes })
+    }
+
+    async fn get(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let Some(length) = range.end.checked_sub(range.start) else {
+            return Err(self.corrupt(id, format!("bytes {range:?} end before they start")));
+        };
+        if length == 0 {
+            return self.check_there(id, &range).await.map(|()| Bytes::new());
+        }
+        let length = usize::try_from(length)
+            .map_err(|_| self.corrupt(id, format!("bytes {range:?} are more than memory can hold")))?;
+        let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+        let answer = match self.inner.get_opts(&self.path(id), options).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.explain(id, &range, error).await),
+        };
+        if answer.range != range {
+            return Err(self.past_the_end(id, &range, answer.meta.size));
+        }
+        self.read_exactly(id, length, answer).await
+    }
+
+    async fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {
+        let paths: Vec<_> = ids.iter().map(|id| Ok(self.path(*id))).collect();
+        let mut gone = HashSet::with_capacity(ids.len());
+        let mut first = None;
+        let mut results = self.inner.delete_stream(stream::iter(paths).boxed());
+        while let Some(result) = results.next().await {
+            match result {
+                Ok(path) => gone.extend(id_in(path.as_ref())),
+                Err(Error::NotFound { ref path, .. }) if id_in(path).is_some() => gone.extend(id_in(path)),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        let failed: Vec<_> = ids.iter().copied().filter(|id| !gone.contains(id)).collect();
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let error = match first {
+            Some(error) if kind_of(&error) == StoreErrorKind::NotFound => {
+                self.error(StoreErrorKind::Other, "delete", error)
+            }
+            Some(error) => self.failed("delete", error),
+            None => {
+                self.error(StoreErrorKind::Other, "delete", "the service did not say what became of them")
+            }
+        };
+        Err(error.with_failed(failed))
+    }
+
+    async fn list(&self, after: Option<BlobId>, limit: usize) -> Result<Vec<BlobMeta>, StoreError> {
+        let mut page = BTreeMap::new();
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let mut blobs = std::pin::pin!(self.blobs(after));
+        while let Some(blob) = blobs.try_next().await? {
+            page.insert(blob.id, blob);
+            if page.len() > limit {
+                page.pop_last();
+            }
+        }
+        Ok(page.into_values().collect())
+    }
+
+    /// Waits for uploads that are being aborted, then deletes the session's blobs, 1000 at a time.
+    ///
+    /// # Cancel safety
+    /// Any of the blobs may have been removed; closing again removes the others.
+    async fn close(&self) -> Result<(), StoreError> {
+        let over = self.uploads.acquire_many(UPLOADS_AT_ONCE).await;
+        let _over = over.map_err(|error| self.error(StoreErrorKind::Other, "close", error))?;
+        let mut ids = std::pin::pin!(self.blobs(None).map_ok(|blob| blob.id).chunks(CLOSE_BATCH));
+        let mut first = None;
+        while let Some(batch) = ids.next().await {
+            let batch = batch.into_iter().collect::<Result<Vec<_>, _>>()?;
+            if let Err(error) = self.delete(&batch).await {
+                first = first.or(Some(error));
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+/// The blob id that a path ends with.
+fn id_in(path: &str) -> Option<BlobId> {
+    path.rsplit('/').next()?.parse().ok()
+}
+
+/// The payload in parts of `size` bytes, the last one shorter, without copying any.
+fn split(blob: &Payload, size: usize) -> Vec<PutPayload> {
+    let mut parts = Vec::with_capacity(blob.len().div_ceil(size));
+    let mut part = Vec::new();
+    let mut room = size;
+    for chunk in blob.chunks() {
+        let mut chunk = chunk.clone();
+        while !chunk.is_empty() {
+            let piece = chunk.split_to(room.min(chunk.len()));
+            room -= piece.len();
+            part.push(piece);
+            if room == 0 {
+                parts.push(PutPayload::from_iter(std::mem::take(&mut part)));
+                room = size;
+            }
+        }
+    }
+    if !part.is_empty() {
+        parts.push(PutPayload::from_iter(part));
+    }
+    parts
+}
+
+/// Sixteen hexadecimal digits nobody else has: the keys of the hasher are random in each process, and the
+/// rest tells apart what happens within one, and clones of one virtual machine.
+fn session_name() -> String {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    let opened = OPENED.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    format!("{:016x}", RandomState::new().hash_one((std::process::id(), opened, now)))
+}

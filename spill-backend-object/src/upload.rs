@@ -1,0 +1,96 @@
+//! Large blobs, in parts: nothing of an upload stays behind, however it ends.
+
+use std::sync::Arc;
+
+use object_store::{
+    Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload, Result, path::Path,
+};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, oneshot},
+    task::JoinHandle,
+};
+
+/// A started upload, which is aborted unless it is completed.
+///
+/// Dropping it starts the abort in the background, because the parts of a forgotten upload are stored, and
+/// paid for, for ever.
+pub(crate) struct Upload {
+    parts: Option<Box<dyn MultipartUpload>>,
+    permit: Option<OwnedSemaphorePermit>,
+    runtime: Handle,
+}
+
+impl Upload {
+    /// Starts an upload to `path`. It holds `permit` until nothing of it is left.
+    ///
+    /// # Cancel safety
+    /// The request runs in a task of its own: a caller that goes away in the middle of it would otherwise
+    /// leave an upload whose id nobody knows.
+    pub(crate) async fn start(
+        store: Arc<dyn ObjectStore>,
+        path: Path,
+        permit: OwnedSemaphorePermit,
+        runtime: Handle,
+    ) -> Result<Self> {
+        let (send, started) = oneshot::channel();
+        let owner = runtime.clone();
+        runtime.spawn(async move {
+            let parts = store.put_multipart_opts(&path, PutMultipartOptions::default()).await;
+            let upload = parts.map(|parts| Self { parts: Some(parts), permit: Some(permit), runtime: owner });
+            // When nobody listens any more the upload comes back, and dropping it aborts it.
+            drop(send.send(upload));
+        });
+        started.await.map_err(|_| lost("the task that starts an upload ended early"))?
+    }
+
+    /// Begins the next part. The parts may be awaited in any order.
+    pub(crate) fn part(&mut self, bytes: PutPayload) -> object_store::UploadPart {
+        match &mut self.parts {
+            Some(parts) => parts.put_part(bytes),
+            None => Box::pin(std::future::ready(Err(lost("the upload is over")))),
+        }
+    }
+
+    /// Makes the blob of all its parts, at once and whole.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped the upload is aborted, unless the service has completed it by then.
+    pub(crate) async fn complete(&mut self) -> Result<()> {
+        let parts = self.parts.as_mut().ok_or_else(|| lost("the upload is over"))?;
+        parts.complete().await?;
+        self.parts = None;
+        Ok(())
+    }
+
+    /// Gives the upload up and waits until its parts are gone.
+    ///
+    /// # Cancel safety
+    /// The abort goes on in the background.
+    pub(crate) async fn abort(mut self) {
+        if let Some(task) = self.begin_abort() {
+            drop(task.await);
+        }
+    }
+
+    fn begin_abort(&mut self) -> Option<JoinHandle<()>> {
+        let mut parts = self.parts.take()?;
+        let permit = self.permit.take();
+        Some(self.runtime.spawn(async move {
+            if let Err(error) = parts.abort().await {
+                tracing::warn!(%error, "an upload could not be aborted; let the bucket expire unfinished ones");
+            }
+            drop(permit);
+        }))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        drop(self.begin_abort());
+    }
+}
+
+fn lost(message: &'static str) -> Error {
+    Error::Generic { store: "spill", source: message.into() }
+}

@@ -1,1 +1,0 @@
-//! The built-in layers around a store.
