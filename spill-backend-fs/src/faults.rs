@@ -122,7 +122,7 @@ fn files(store: &FsStore) -> Vec<String> {
 
 /// Bytes that differ from place to place, so that nothing can be mixed up unseen.
 fn pattern(length: usize) -> Bytes {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+    (0..length).map(|at| ((at * 31 + at / 251) % 256) as u8).collect()
 }
 
 #[tokio::test]

@@ -87,8 +87,10 @@ pub(crate) struct Root {
 impl Root {
     /// Opens the directory, and makes it if it is not there.
     pub(crate) fn open(options: &FsOptions) -> Result<Self, StoreError> {
-        let path =
-            std::path::absolute(&options.root).map_err(|error| refused("open", &options.root, &error))?;
+        let path = std::path::absolute(&options.root);
+        let path = path.map_err(|error| refused("open", &options.root, &error))?;
+        // Without a slash at its end, so that one directory has one name.
+        let path: PathBuf = path.components().collect();
         let wrong = |error: io::Error| refused("open", &path, &error);
         if !options.allow_tmpfs && sys::in_memory(&existing_ancestor(&path).map_err(wrong)?).map_err(wrong)? {
             return Err(in_memory(&path));
@@ -103,6 +105,10 @@ impl Root {
 
     /// Takes the lock under which sessions are born and disappear; dropping the file releases it.
     fn lock(&self, operation: &'static str) -> Result<File, StoreError> {
+        self.lock_within(operation, ROOT_LOCK_PATIENCE)
+    }
+
+    fn lock_within(&self, operation: &'static str, patience: Duration) -> Result<File, StoreError> {
         let wrong = |error: &io::Error| refused(operation, &self.path, error);
         let start = Instant::now();
         loop {
@@ -112,13 +118,13 @@ impl Root {
                 // Whoever held it before may have removed it: then it guards nothing.
                 Ok(()) if file.metadata().map_err(|error| wrong(&error))?.nlink() > 0 => return Ok(file),
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) if start.elapsed() < ROOT_LOCK_PATIENCE => {
+                Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
                     std::thread::sleep(ROOT_LOCK_PAUSE);
                 }
                 Err(TryLockError::WouldBlock) => {
                     let source = format!(
                         "another process holds the lock {ROOT_LOCK} for {} s; find out which, or choose another directory",
-                        ROOT_LOCK_PATIENCE.as_secs()
+                        patience.as_secs()
                     );
                     return Err(
                         error_at(StoreErrorKind::Transient, operation, &self.path).with_source(source)
@@ -304,6 +310,10 @@ impl Session {
                 .with_source(format!("{error}; remove what is in the way, then close again or sweep"))
         };
         remove_blobs(&self.directory).map_err(wrong)?;
+        if self.root.directory.metadata().map_err(wrong)?.nlink() == 0 {
+            // Somebody removed the root with all that was in it.
+            return Ok(());
+        }
         let _lock = self.root.lock("close")?;
         remove_directory(&self.root.directory, &self.name, &self.directory).map_err(wrong)?;
         self.root.tidy().map_err(wrong)
@@ -411,4 +421,42 @@ fn refused(operation: &'static str, path: &Path, error: &io::Error) -> StoreErro
         _ => "name a directory that this user can make and write to",
     };
     error_at(sys::kind(error), operation, path).with_source(format!("{error}; {fix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(path: &Path) -> Root {
+        Root::open(&FsOptions::new(path).allow_tmpfs(true)).unwrap()
+    }
+
+    #[test]
+    fn s05_a_lock_that_is_never_released_is_an_error_that_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let _held = root(directory.path()).lock("open").unwrap();
+        let error = root(directory.path()).lock_within("open", Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Transient);
+        let message = error.to_string();
+        assert!(
+            message.contains(ROOT_LOCK) && message.contains(&directory.path().display().to_string()),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn s05_a_removed_lock_file_guards_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        for _ in 0..50 {
+            let held = root(directory.path()).lock("open").unwrap();
+            let waiting = std::thread::spawn({
+                let root = root(directory.path());
+                move || root.lock("open").unwrap()
+            });
+            root(directory.path()).tidy().unwrap();
+            drop(held);
+            let lock = waiting.join().unwrap();
+            assert_eq!(lock.metadata().unwrap().nlink(), 1);
+        }
+    }
 }
