@@ -1,4 +1,5 @@
 //! What every store owes its callers, and what this one adds, seen from outside.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, sync::Arc};
 
@@ -13,8 +14,9 @@ async fn open() -> (TempDir, FsStore) {
     (root, store)
 }
 
+/// Bytes whose period is a prime, so that no block can be mistaken for another one.
 fn pattern(length: usize) -> Bytes {
-    (0..length).map(|at| ((at * 31 + at / 251) % 256) as u8).collect()
+    (0..=250).cycle().take(length).collect()
 }
 
 fn blob_path(store: &FsStore, id: BlobId) -> PathBuf {
@@ -37,10 +39,10 @@ async fn s01_an_id_is_put_once() {
 async fn case_28_of_64_puts_of_one_id_one_wins_whole() {
     let (_root, store) = open().await;
     let store = Arc::new(store);
-    let puts: Vec<_> = (1..=64usize)
+    let puts: Vec<_> = (1..=64u8)
         .map(|length| {
             let store = Arc::clone(&store);
-            tokio::spawn(async move { store.put(ID, vec![length as u8; length * 1000].into()).await })
+            tokio::spawn(async move { store.put(ID, vec![length; usize::from(length) * 1000].into()).await })
         })
         .collect();
     let mut won = Vec::new();
@@ -81,7 +83,10 @@ async fn s02_what_is_not_there_is_an_error() {
     }
     let error = store.get(BlobId::new(2), 0..0).await.unwrap_err();
     assert_eq!((error.kind(), error.blob()), (StoreErrorKind::NotFound, Some(BlobId::new(2))));
-    assert_eq!(store.punch(BlobId::new(2), &[0..4096]).await.unwrap_err().kind(), StoreErrorKind::NotFound);
+    if store.info().can_punch {
+        let error = store.punch(BlobId::new(2), &[0..4096, 8192..9000]).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::NotFound);
+    }
 }
 
 #[tokio::test]
@@ -155,8 +160,8 @@ fn open_blobs(store: &FsStore) -> usize {
 async fn s03_pages_are_ordered_and_leave_out_what_is_foreign_or_unfinished() {
     let (_root, store) = open().await;
     // In an order that is not theirs.
-    for number in (0..100u64).map(|n| n * 37 % 100) {
-        store.put(BlobId::new(number), pattern(number as usize).into()).await.unwrap();
+    for number in (0..100u16).map(|n| n * 37 % 100) {
+        store.put(BlobId::new(number.into()), pattern(number.into()).into()).await.unwrap();
     }
     let directory = store.directory();
     for foreign in

@@ -1,5 +1,6 @@
 //! Sessions: who may read them, who removes them, and where they can't be. Some tests start this very binary
 //! again as another process, which runs the one test `as_another_process`.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 use std::{
     fs,
