@@ -1,0 +1,325 @@
+//! Runs checks: as named tests of a test binary, or all of them inside one plain test.
+//!
+//! Every check runs on a thread of its own under a time limit, so that one that hangs fails alone. What the
+//! checks are is in the modules of the suites; the watchdog for blocked runtimes is in `watchdog`.
+
+use std::{
+    any::Any,
+    fmt,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
+use spill_core::{CodecError, CompressError, StoreError};
+
+/// Why a check did not pass.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The implementation does something wrong.
+    Failed(String),
+    /// There is nothing to check here, for this reason.
+    Skipped(String),
+}
+
+/// What a check says.
+pub(crate) type Verdict = Result<(), Stop>;
+
+impl From<String> for Stop {
+    fn from(message: String) -> Self {
+        Self::Failed(message)
+    }
+}
+
+impl From<&str> for Stop {
+    fn from(message: &str) -> Self {
+        Self::Failed(message.to_owned())
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(format!("unexpected error: {error}"))
+    }
+}
+
+impl From<CompressError> for Stop {
+    fn from(error: CompressError) -> Self {
+        Self::Failed(format!("unexpected error: {error}"))
+    }
+}
+
+impl From<CodecError> for Stop {
+    fn from(error: CodecError) -> Self {
+        Self::Failed(format!("unexpected error: {error}"))
+    }
+}
+
+/// Fails the check with a message unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err($crate::runner::Stop::Failed(format!($($message)+)));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// Fails the check unless both are equal; the message says what it is that differs.
+macro_rules! ensure_eq {
+    ($found:expr, $wanted:expr, $($what:tt)+) => {{
+        let (found, wanted) = (&$found, &$wanted);
+        if *found != *wanted {
+            let what = format!($($what)+);
+            let (found, wanted) = ($crate::runner::shown(found), $crate::runner::shown(wanted));
+            return Err($crate::runner::Stop::Failed(format!("{what}: found {found}, wanted {wanted}")));
+        }
+    }};
+}
+pub(crate) use ensure_eq;
+
+/// A value for a message, cut where it gets long.
+pub(crate) fn shown<T: fmt::Debug + ?Sized>(value: &T) -> String {
+    const MOST: usize = 200;
+    let mut text = format!("{value:?}");
+    if let Some((at, _)) = text.char_indices().nth(MOST) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
+}
+
+type Run = Box<dyn FnOnce() -> Verdict + Send>;
+
+/// Checks by name, ready to run. Made by [`store_suite`](crate::store_suite) and its siblings.
+///
+/// ```
+/// use spill_conformance::codec_suite;
+/// use spill_core::BytesCodec;
+///
+/// let suite = codec_suite("bytes", BytesCodec, vec![String::new(), "text".to_owned()]);
+/// assert!(suite.names().any(|name| name == "codec/bytes/what_is_encoded_comes_back"));
+/// suite.report().assert_passed();
+/// ```
+#[must_use = "a suite does nothing until it is run"]
+pub struct Suite {
+    checks: Vec<(String, Run)>,
+}
+
+impl fmt::Debug for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+impl Suite {
+    pub(crate) fn new() -> Self {
+        Self { checks: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, name: String, run: impl FnOnce() -> Verdict + Send + 'static) {
+        self.checks.push((name, Box::new(run)));
+    }
+
+    /// Adds a check that runs on a thread of its own, for at most `limit`.
+    pub(crate) fn add_bounded(
+        &mut self,
+        name: String,
+        limit: Duration,
+        run: impl FnOnce() -> Verdict + Send + 'static,
+    ) {
+        self.add(name, move || bounded(limit, run));
+    }
+
+    /// The names of the checks, in the order they run.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.checks.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// These checks and those of another suite.
+    pub fn and(mut self, other: Self) -> Self {
+        self.checks.extend(other.checks);
+        self
+    }
+
+    /// Runs every check as a test with a name, several at once, and prints as `cargo test` does. Takes the
+    /// usual arguments: filters, `--exact`, `--test-threads`, `--list`. A waived check is shown as ignored
+    /// with its reason.
+    pub fn run(self, arguments: &Arguments) -> Conclusion {
+        let trials = self.checks.into_iter().map(|(name, run)| {
+            Trial::ignorable_test(name, move || match run() {
+                Ok(()) => Ok(Completion::Completed),
+                Err(Stop::Skipped(reason)) => Ok(Completion::ignored_with(reason)),
+                Err(Stop::Failed(message)) => Err(Failed::from(message)),
+            })
+        });
+        libtest_mimic::run(arguments, trials.collect())
+    }
+
+    /// Runs every check, one after the other, and says how they went. For use inside a plain `#[test]`.
+    pub fn report(self) -> Report {
+        let results = self.checks.into_iter().map(|(name, run)| match run() {
+            Ok(()) => CheckResult { name, verdict: CheckVerdict::Passed },
+            Err(Stop::Skipped(reason)) => CheckResult { name, verdict: CheckVerdict::Skipped(reason) },
+            Err(Stop::Failed(message)) => CheckResult { name, verdict: CheckVerdict::Failed(message) },
+        });
+        Report { results: results.collect() }
+    }
+}
+
+/// How one check went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckVerdict {
+    /// As it should.
+    Passed,
+    /// It was not run: waived, or there is nothing to check; with the reason.
+    Skipped(String),
+    /// The implementation does something wrong; with what.
+    Failed(String),
+}
+
+/// One check and how it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckResult {
+    /// The check's name, as in [`Suite::names`].
+    pub name: String,
+    /// How it went.
+    pub verdict: CheckVerdict,
+}
+
+/// How the checks of a suite went. `Display` shows those that did not pass, and the sums.
+#[derive(Clone, Debug)]
+#[must_use = "a report says what failed: assert on it"]
+pub struct Report {
+    results: Vec<CheckResult>,
+}
+
+impl Report {
+    /// All checks in the order they ran.
+    pub fn results(&self) -> &[CheckResult] {
+        &self.results
+    }
+
+    /// The names of the checks that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &str> {
+        self.named(|verdict| matches!(verdict, CheckVerdict::Failed(_)))
+    }
+
+    /// The names of the checks that were not run.
+    pub fn skipped(&self) -> impl Iterator<Item = &str> {
+        self.named(|verdict| matches!(verdict, CheckVerdict::Skipped(_)))
+    }
+
+    /// How many checks passed.
+    pub fn passed(&self) -> usize {
+        self.named(|verdict| *verdict == CheckVerdict::Passed).count()
+    }
+
+    fn named(&self, wanted: fn(&CheckVerdict) -> bool) -> impl Iterator<Item = &str> {
+        self.results.iter().filter(move |result| wanted(&result.verdict)).map(|result| result.name.as_str())
+    }
+
+    /// Prints what was skipped and why, for the record.
+    ///
+    /// # Panics
+    /// When a check failed: the message says which, and why. Also when none passed, as an empty suite
+    /// proves nothing.
+    #[track_caller]
+    #[expect(
+        clippy::print_stdout,
+        reason = "a waiver is declared in the open: its reason belongs to the test's output"
+    )]
+    pub fn assert_passed(&self) {
+        println!("{self}");
+        assert!(self.failed().next().is_none(), "the conformance suite failed:\n{self}");
+        assert!(self.passed() > 0, "no check of the conformance suite ran:\n{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for CheckResult { name, verdict } in &self.results {
+            match verdict {
+                CheckVerdict::Passed => {}
+                CheckVerdict::Skipped(reason) => writeln!(f, "skipped {name}: {reason}")?,
+                CheckVerdict::Failed(message) => writeln!(f, "FAILED {name}: {message}")?,
+            }
+        }
+        let (failed, skipped) = (self.failed().count(), self.skipped().count());
+        write!(f, "{} passed, {failed} failed, {skipped} skipped", self.passed())
+    }
+}
+
+/// Runs `work` on a thread of its own and waits at most `limit`. A thread that takes longer is left behind.
+pub(crate) fn bounded<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> Result<T, Stop> + Send + 'static,
+) -> Result<T, Stop> {
+    let (done, answer) = mpsc::sync_channel(1);
+    let worker = thread::Builder::new()
+        .name("conformance".into())
+        .spawn(move || {
+            let answer = work();
+            // Nobody listens any more once the limit has passed.
+            let _ = done.send(answer);
+        })
+        .map_err(|error| format!("no thread to run the check on: {error}"))?;
+    match answer.recv_timeout(limit) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Timeout) => {
+            Err(format!("not done after {limit:?}: it hangs, or raise the time limit").into())
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            let panic = worker.join().err();
+            Err(format!("panicked: {}", panic.as_deref().map_or("no message", message_of)).into())
+        }
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(limit: Duration, run: impl FnOnce() -> Verdict + Send + 'static) -> CheckVerdict {
+        let mut suite = Suite::new();
+        suite.add_bounded("one".into(), limit, run);
+        suite.report().results()[0].verdict.clone()
+    }
+
+    #[test]
+    fn a_panic_and_a_hang_fail() {
+        let CheckVerdict::Failed(message) = one(Duration::from_secs(60), || panic!("on {}", "fire")) else {
+            panic!("it passed")
+        };
+        assert_eq!(message, "panicked: on fire");
+        let (keep, hang) = mpsc::channel::<()>();
+        let verdict = one(Duration::from_millis(50), move || {
+            let _ = hang.recv();
+            Ok(())
+        });
+        drop(keep);
+        assert!(
+            matches!(&verdict, CheckVerdict::Failed(message) if message.contains("not done")),
+            "{verdict:?}"
+        );
+    }
+
+    #[test]
+    fn a_report_tells_what_failed_and_what_was_skipped() {
+        let mut suite = Suite::new();
+        suite.add("fine".into(), || Ok(()));
+        suite.add("bad".into(), || Err("wrong".into()));
+        suite.add("other".into(), || Err(Stop::Skipped("waived".into())));
+        let report = suite.report();
+        assert_eq!(
+            report.to_string(),
+            "FAILED bad: wrong\nskipped other: waived\n1 passed, 1 failed, 1 skipped"
+        );
+    }
+}
