@@ -25,11 +25,15 @@ pub mod layers;
 mod memory_store;
 pub mod policies;
 
+pub mod config;
+mod registry;
+
 pub use capacity::{Admission, CapacityPolicy, FixedBudget, Levels, OnFull, ParseShareError, Share};
 #[cfg(feature = "postcard")]
 pub use codec::PostcardCodec;
 pub use codec::{BytesCodec, Codec};
 pub use compress::{Compressor, Tag};
+pub use config::{Config, ConfigError};
 pub use error::{BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind};
 pub use id::{BlobId, EntryId, ParseBlobIdError};
 pub use layer::Layer;
@@ -37,6 +41,7 @@ pub use memory_store::MemoryStore;
 pub use observe::{Event, Observer};
 pub use payload::Payload;
 pub use policy::{Arrival, Marks, Policy, Slot, Touch};
+pub use registry::{Component, LookupError, Registry};
 pub use size::{ParseBytesError, format_bytes, parse_bytes};
 pub use store::{BlobMeta, Options, Store, StoreFactory, StoreInfo, Stored};
 pub use weigh::{ByteLength, MAX_WEIGHT, Weigher};
