@@ -152,7 +152,9 @@ impl Registry {
     /// When there is none.
     pub fn policy(&self, name: &str) -> Result<Box<dyn Policy>, LookupError> {
         let factory = self.policies.get(name);
-        factory.map(|factory| factory()).ok_or_else(|| self.unknown(Component::Policy, name, self.policy_names()))
+        factory
+            .map(|factory| factory())
+            .ok_or_else(|| self.unknown(Component::Policy, name, self.policy_names()))
     }
 
     /// Whether stores of this scheme are on a local file system.
@@ -256,7 +258,9 @@ impl fmt::Display for LookupError {
             Self::Refused { kind, name, argument: Some(argument), reason } => {
                 write!(f, "the {kind} `{name}` refuses `{argument}`: {reason}")
             }
-            Self::Refused { kind, name, argument: None, reason } => write!(f, "the {kind} `{name}`: {reason}"),
+            Self::Refused { kind, name, argument: None, reason } => {
+                write!(f, "the {kind} `{name}`: {reason}")
+            }
         }
     }
 }

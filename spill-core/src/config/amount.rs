@@ -138,7 +138,8 @@ impl FromStr for Compression {
             Some((name, argument)) => (name, Some(argument)),
             None => (text, None),
         };
-        let letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
+        let letter =
+            |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
         if name.is_empty() || !name.chars().all(letter) {
             return Err(ParseCompressionError::Name);
         }

@@ -28,7 +28,10 @@ impl Config {
     ///
     /// # Errors
     /// When a variable that starts with `SPILL_` is unknown, or its value is not allowed.
-    pub fn with_env(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ConfigError> {
+    pub fn with_env(
+        mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
         let mut ours: Vec<_> = variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
         ours.sort();
         let mut targets = Vec::new();
@@ -82,12 +85,17 @@ impl Config {
         let Some((number, rest)) = rest.strip_prefix("TIER_").and_then(|rest| rest.split_once('_')) else {
             return Err(unknown(name, rest));
         };
-        let Some(index) = plain_number(number) else { return Err(unknown(name, &format!("TIER_{rest}"))) };
-        let target = match (key::<TierConfig>(rest), rest.strip_prefix("OPTIONS_")) {
-            (Some(key), _) if !matches!(key.field, Field::Options { .. }) => Target::Tier(index, key),
-            (None, Some(option)) if !option.is_empty() => Target::Option(index, option.to_lowercase()),
-            _ => return Err(unknown(name, &format!("TIER_<N>_{rest}"))),
+        let meant = format!("TIER_<N>_{rest}");
+        let target = match (plain_number(number), key::<TierConfig>(rest), rest.strip_prefix("OPTIONS_")) {
+            (Some(index), Some(key), _) if !matches!(key.field, Field::Options { .. }) => {
+                (index, Target::Tier(index, key))
+            }
+            (Some(index), None, Some(option)) if !option.is_empty() => {
+                (index, Target::Option(index, option.to_lowercase()))
+            }
+            _ => return Err(unknown(name, &meant)),
         };
+        let (index, target) = target;
         if index >= self.tiers.len() { Err(self.no_such_tier(name, index)) } else { Ok(target) }
     }
 
@@ -97,7 +105,10 @@ impl Config {
             1 => ("there is 1 tier, counted from 0".to_owned(), "SPILL_TIER_0_...".to_owned()),
             tiers => {
                 let last = tiers - 1;
-                (format!("there are {tiers} tiers, counted from 0"), format!("SPILL_TIER_0_... to SPILL_TIER_{last}_..."))
+                (
+                    format!("there are {tiers} tiers, counted from 0"),
+                    format!("SPILL_TIER_0_... to SPILL_TIER_{last}_..."),
+                )
             }
         };
         ConfigError::new(place(name), format!("tier[{index}]"), problem)

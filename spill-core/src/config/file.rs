@@ -11,7 +11,7 @@ use toml::{
 };
 
 use super::{
-    Config, ConfigError, MAX_FILE_BYTES, MAX_TIERS, MemoryConfig, TierConfig, format_bytes_exactly, nearest,
+    Config, ConfigError, MAX_FILE_BYTES, MAX_TIERS, TierConfig, format_bytes_exactly, nearest,
     origin::{Origins, Place},
     schema::{Field, Key, Section},
     value::{self, Written, Wrong},
@@ -96,8 +96,12 @@ impl Source<'_> {
     /// The parser's own message shows the line, in which there may be a secret; so only its reason is kept.
     fn not_toml(&self, error: &toml::de::Error) -> ConfigError {
         let offset = error.span().map_or(0, |span| span.start);
-        self.error(offset, "", format!("not TOML: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
-            .with_fix("mend the syntax of this line; strings, sizes and durations stand in double quotes")
+        self.error(
+            offset,
+            "",
+            format!("not TOML: {}", error.message().lines().collect::<Vec<_>>().join(", ")),
+        )
+        .with_fix("mend the syntax of this line; strings, sizes and durations stand in double quotes")
     }
 
     fn unknown_table(&self, name: &Name<'_>) -> ConfigError {
@@ -107,7 +111,9 @@ impl Source<'_> {
             Some(near) => format!("did you mean [{near}]?"),
             None => "remove it, or move it under the table it belongs to".to_owned(),
         };
-        self.error(name.span().start, key, "unknown key or table").with_allowed("[memory], [[tier]]").with_fix(fix)
+        self.error(name.span().start, key, "unknown key or table")
+            .with_allowed("[memory], [[tier]]")
+            .with_fix(fix)
     }
 
     /// Something else than a table, or a table where many belong.
@@ -182,7 +188,10 @@ impl Source<'_> {
         let fix = match nearest(name, names()) {
             Some(near) => format!("did you mean {near}?"),
             None if names().any(|known| known == "options") => {
-                format!("remove it; if it is a setting of the store, move it below a line [{}.options]", header(path))
+                format!(
+                    "remove it; if it is a setting of the store, move it below a line [{}.options]",
+                    header(path)
+                )
             }
             None => "remove it".to_owned(),
         };

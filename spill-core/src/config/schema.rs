@@ -24,21 +24,54 @@ pub(super) struct Key<T: 'static> {
 
 /// The type of a key, its limits, and the field it sets.
 pub(super) enum Field<T: 'static> {
-    Bytes { within: RangeInclusive<u64>, set: fn(&mut T, u64), get: fn(&T) -> Option<u64> },
-    Amount { set: fn(&mut T, Amount), get: fn(&T) -> Option<Amount> },
-    Share { set: fn(&mut T, Share), get: fn(&T) -> Share },
+    Bytes {
+        within: RangeInclusive<u64>,
+        set: fn(&mut T, u64),
+        get: fn(&T) -> Option<u64>,
+    },
+    Amount {
+        set: fn(&mut T, Amount),
+        get: fn(&T) -> Option<Amount>,
+    },
+    Share {
+        set: fn(&mut T, Share),
+        get: fn(&T) -> Share,
+    },
     Time {
         within: RangeInclusive<Duration>,
         set: fn(&mut T, Duration) -> Result<(), Wrong>,
         get: fn(&T) -> Option<Duration>,
     },
-    Count { within: RangeInclusive<u32>, set: fn(&mut T, u32), get: fn(&T) -> u32 },
-    Switch { set: fn(&mut T, bool), get: fn(&T) -> bool },
-    Word { words: &'static [&'static str], set: fn(&mut T, &'static str), get: fn(&T) -> &'static str },
-    Name { limits: &'static str, set: fn(&mut T, String), get: fn(&T) -> Option<&str> },
-    Store { set: fn(&mut T, StoreUrl), get: fn(&T) -> &StoreUrl },
-    Compression { set: fn(&mut T, Compression), get: fn(&T) -> &Compression },
-    Options { get: fn(&mut T) -> &mut Options },
+    Count {
+        within: RangeInclusive<u32>,
+        set: fn(&mut T, u32),
+        get: fn(&T) -> u32,
+    },
+    Switch {
+        set: fn(&mut T, bool),
+        get: fn(&T) -> bool,
+    },
+    Word {
+        words: &'static [&'static str],
+        set: fn(&mut T, &'static str),
+        get: fn(&T) -> &'static str,
+    },
+    Name {
+        limits: &'static str,
+        set: fn(&mut T, String),
+        get: fn(&T) -> Option<&str>,
+    },
+    Store {
+        set: fn(&mut T, StoreUrl),
+        get: fn(&T) -> &StoreUrl,
+    },
+    Compression {
+        set: fn(&mut T, Compression),
+        get: fn(&T) -> &Compression,
+    },
+    Options {
+        get: fn(&mut T) -> &mut Options,
+    },
 }
 
 /// A table of the configuration.
@@ -73,7 +106,9 @@ impl<T: Section> Key<T> {
     /// Judges a value that may have been set in code, past the checks of reading.
     pub(super) fn check(&self, target: &T) -> Result<(), Wrong> {
         match &self.field {
-            Field::Bytes { within, get, .. } => get(target).map_or(Ok(()), |it| value::check_bytes(it, within)),
+            Field::Bytes { within, get, .. } => {
+                get(target).map_or(Ok(()), |it| value::check_bytes(it, within))
+            }
             Field::Amount { get, .. } => match get(target) {
                 Some(Amount::Bytes(bytes)) => value::check_bytes(bytes, &(0..=MAX_BYTES)),
                 _ => Ok(()),
@@ -102,16 +137,26 @@ impl<T: Section> Key<T> {
         }
     }
 
+    /// Whether it has no default: the store of a tier.
+    pub(super) fn is_required(&self) -> bool {
+        matches!(self.field, Field::Store { .. })
+    }
+
     /// What is allowed, in words.
     pub(super) fn limits(&self) -> String {
         match &self.field {
             Field::Bytes { within, .. } => {
-                format!("{} to {}", format_bytes_exactly(*within.start()), format_bytes_exactly(*within.end()))
+                format!(
+                    "{} to {}",
+                    format_bytes_exactly(*within.start()),
+                    format_bytes_exactly(*within.end())
+                )
             }
             Field::Amount { .. } => format!("0 B to {}, or 0% to 100%", format_bytes_exactly(MAX_BYTES)),
             Field::Share { .. } => "0% to 100%".to_owned(),
             Field::Time { within, .. } => {
-                let [least, most] = [within.start(), within.end()].map(|time| humantime::format_duration(*time));
+                let [least, most] =
+                    [within.start(), within.end()].map(|time| humantime::format_duration(*time));
                 format!("{least} to {most}")
             }
             Field::Count { within, .. } => format!("{} to {}", within.start(), within.end()),
@@ -119,8 +164,12 @@ impl<T: Section> Key<T> {
             Field::Word { words, .. } => words.join(", "),
             Field::Name { limits, .. } => (*limits).to_owned(),
             Field::Store { .. } => "a URL with a scheme the registry has".to_owned(),
-            Field::Compression { .. } => "none, auto, or NAME or NAME:LEVEL of a compressor the registry has".to_owned(),
-            Field::Options { .. } => "strings, numbers, true, false; which names depends on the store".to_owned(),
+            Field::Compression { .. } => {
+                "none, auto, or NAME or NAME:LEVEL of a compressor the registry has".to_owned()
+            }
+            Field::Options { .. } => {
+                "strings, numbers, true, false; which names depends on the store".to_owned()
+            }
         }
     }
 
@@ -377,7 +426,10 @@ static TIER: [Key<TierConfig>; 11] = [
         about: "How values are compressed. `auto` takes what suits the tier, of what is compiled in.",
         default: "\"none\"",
         example: "\"lz4\"",
-        field: Field::Compression { set: |tier, compress| tier.compress = compress, get: |tier| &tier.compress },
+        field: Field::Compression {
+            set: |tier, compress| tier.compress = compress,
+            get: |tier| &tier.compress,
+        },
     },
     Key {
         name: "batch_bytes",

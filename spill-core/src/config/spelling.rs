@@ -43,9 +43,13 @@ mod tests {
 
     #[test]
     fn counts_the_edits() {
-        for (from, to, edits) in
-            [("", "", 0), ("", "ab", 2), ("limit", "limit", 0), ("limti", "limit", 1), ("max_spil", "max_spill", 1)]
-        {
+        for (from, to, edits) in [
+            ("", "", 0),
+            ("", "ab", 2),
+            ("limit", "limit", 0),
+            ("limti", "limit", 1),
+            ("max_spil", "max_spill", 1),
+        ] {
             assert_eq!(distance(from, to), edits, "{from} → {to}");
         }
     }

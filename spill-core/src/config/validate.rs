@@ -109,7 +109,9 @@ impl TierConfig {
         if self.reserve_free.is_some() && !registry.is_file_system(self.store.scheme()) {
             let problem = format!("a store of scheme `{}` is not on a file system", self.store.scheme());
             let fix = "remove it; max_spill caps what the store may hold";
-            return Err(refuse(self, path, "reserve_free", problem, fix).with_allowed("only with file:///... stores"));
+            return Err(
+                refuse(self, path, "reserve_free", problem, fix).with_allowed("only with file:///... stores")
+            );
         }
         Ok(())
     }
@@ -166,14 +168,16 @@ fn refuse<T: Section>(
 ) -> ConfigError {
     let key = T::keys().iter().find(|key| key.name == name);
     let shown = key.and_then(|key| key.show(section));
-    let by_default = key.and_then(|key| key.show(&section.untouched())) == shown && name != "store";
-    let place = match section.origins().find(name, shown.as_deref().unwrap_or_default()) {
+    let origin = section.origins().find(name, shown.as_deref().unwrap_or_default());
+    let by_default = origin.is_none()
+        && !key.is_some_and(Key::is_required)
+        && key.and_then(|key| key.show(&section.untouched())) == shown;
+    let place = match origin {
         Some(place) => place.to_string(),
-        None if by_default => section.origins().file().unwrap_or("config").to_owned(),
+        None if by_default || shown.is_none() => section.origins().file().unwrap_or("config").to_owned(),
         None => "set in code".to_owned(),
     };
-    let set = section.origins().find(name, shown.as_deref().unwrap_or_default()).is_some();
-    let value = shown.map(|shown| if by_default && !set { format!("{shown} (the default)") } else { shown });
+    let value = shown.map(|shown| if by_default { format!("{shown} (the default)") } else { shown });
     let error = ConfigError::new(place, format!("{path}.{name}"), problem).with_value(value).with_fix(fix);
     match key {
         Some(key) => error.with_allowed(key.limits()),
@@ -188,7 +192,9 @@ fn missing<T: Section>(section: &T, path: &str, key: &str, error: LookupError, a
             let names = || also.iter().copied().chain(known.iter().map(String::as_str));
             let fix = match feature {
                 Some(feature) => {
-                    format!("enable the cargo feature `{feature}`, which brings `{name}`, or take another {kind}")
+                    format!(
+                        "enable the cargo feature `{feature}`, which brings `{name}`, or take another {kind}"
+                    )
                 }
                 None => match nearest(name, names()) {
                     Some(near) => format!("did you mean {near}?"),
@@ -200,7 +206,11 @@ fn missing<T: Section>(section: &T, path: &str, key: &str, error: LookupError, a
                 None => format!("unknown {kind} `{name}`"),
             };
             let list: Vec<_> = names().collect();
-            let list = if list.is_empty() { format!("nothing: the registry has no {kind}") } else { list.join(", ") };
+            let list = if list.is_empty() {
+                format!("nothing: the registry has no {kind}")
+            } else {
+                list.join(", ")
+            };
             refuse(section, path, key, problem, fix).with_allowed(list)
         }
         LookupError::Refused { kind, name, reason, .. } => {

@@ -78,7 +78,9 @@ impl<'a> Written<'a> {
 
     fn text(&self, wanted: &str) -> Result<&'a str, Wrong> {
         match self {
-            Self::Text(text) | Self::Variable(text) if text.trim().is_empty() => Err(Wrong::new("it is empty")),
+            Self::Text(text) | Self::Variable(text) if text.trim().is_empty() => {
+                Err(Wrong::new("it is empty"))
+            }
             Self::Text(text) | Self::Variable(text) => Ok(text.trim()),
             _ => Err(self.mistyped(wanted)),
         }
@@ -143,10 +145,9 @@ pub(super) fn check_bytes(number: u64, within: &RangeInclusive<u64>) -> Result<(
 
 pub(super) fn share(written: &Written<'_>) -> Result<Share, Wrong> {
     match written {
-        Written::Text(_) | Written::Variable(_) => written
-            .text("a percentage")?
-            .parse()
-            .map_err(|_| Wrong::new("not a percentage from 0% to 100%")),
+        Written::Text(_) | Written::Variable(_) => {
+            written.text("a percentage")?.parse().map_err(|_| Wrong::new("not a percentage from 0% to 100%"))
+        }
         _ => Err(written.mistyped("a percentage in quotes")),
     }
 }
@@ -215,9 +216,7 @@ pub(super) fn check_count(number: u32, within: &RangeInclusive<u32>) -> Result<(
 pub(super) fn switch(written: &Written<'_>) -> Result<bool, Wrong> {
     match written {
         Written::Switch(switch) => Ok(*switch),
-        Written::Variable(text) => {
-            text.trim().parse().map_err(|_| Wrong::new("neither true nor false"))
-        }
+        Written::Variable(text) => text.trim().parse().map_err(|_| Wrong::new("neither true nor false")),
         Written::Text(_) => Err(Wrong::new("a string where true or false belongs, without quotes")),
         _ => Err(written.mistyped("true or false")),
     }
