@@ -159,8 +159,12 @@ fn apply<T: Section>(
 
 /// `meant` is the name without prefix, the number of a tier replaced.
 fn unknown(name: &str, meant: &str) -> ConfigError {
-    let known: Vec<String> = super::keys().into_iter().map(|key| key.environment).collect();
+    let mut known: Vec<String> = super::keys().into_iter().map(|key| key.environment).collect();
     let meant = format!("{PREFIX}{meant}");
+    // Those of the same table will do, when it is plain which one is meant.
+    for table in ["SPILL_MEMORY_", "SPILL_TIER_"].iter().filter(|table| meant.starts_with(**table)) {
+        known.retain(|variable| variable.starts_with(table));
+    }
     let fix = match nearest(&meant, known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean {near}?"),
         None => "unset it, or give it another name if it is not meant for the buffer".to_owned(),

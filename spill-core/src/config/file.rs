@@ -95,13 +95,13 @@ impl Source<'_> {
 
     /// The parser's own message shows the line, in which there may be a secret; so only its reason is kept.
     fn not_toml(&self, error: &toml::de::Error) -> ConfigError {
-        let offset = error.span().map_or(0, |span| span.start);
-        self.error(
-            offset,
-            "",
-            format!("not TOML: {}", error.message().lines().collect::<Vec<_>>().join(", ")),
-        )
-        .with_fix("mend the syntax of this line; strings, sizes and durations stand in double quotes")
+        let span = error.span().unwrap_or_default();
+        let reason = error.message().lines().collect::<Vec<_>>().join(", ");
+        let fix = match reason.as_str() {
+            "duplicate key" => "remove one of the two",
+            _ => "mend the syntax of this line; strings, sizes and durations stand in double quotes",
+        };
+        self.error(span.start, "", format!("not TOML: {reason}")).with_fix(fix)
     }
 
     fn unknown_table(&self, name: &Name<'_>) -> ConfigError {

@@ -46,7 +46,8 @@ impl Config {
                     "store" => "give each tier a store of its own, or remove one of the two",
                     _ => "give each tier a name of its own",
                 };
-                return Err(refuse(tier, &path(index), key, problem, fix));
+                let allowed = format!("each {key} once");
+                return Err(refuse(tier, &path(index), key, problem, fix).with_allowed(allowed));
             }
         }
         Ok(())
@@ -61,7 +62,8 @@ impl MemoryConfig {
             let high = self.high_watermark;
             let problem = format!("it is above high_watermark, which is \"{high}\"");
             let fix = format!("set low_watermark to at most \"{high}\", or raise high_watermark");
-            return Err(refuse(self, "memory", "low_watermark", problem, fix));
+            let allowed = format!("0% to {high}");
+            return Err(refuse(self, "memory", "low_watermark", problem, fix).with_allowed(allowed));
         }
         match self.limit {
             // What a percentage comes to is judged when the size of the machine is known.
@@ -150,6 +152,10 @@ pub(super) fn wrong<T: Section>(
     wrong: Wrong,
 ) -> ConfigError {
     let name = key.map_or(path.to_owned(), |key| format!("{path}.{}", key.name));
+    let example = |key: &Key<T>| match &place {
+        Place::File { .. } => example(key),
+        Place::Variable(name) => format!("write it like {name}={}", key.example),
+    };
     let fix = wrong.fix.or_else(|| key.map(example)).unwrap_or_default();
     let error = ConfigError::new(place.to_string(), name, wrong.problem).with_value(written.shown());
     match key {

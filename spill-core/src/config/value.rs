@@ -71,7 +71,7 @@ impl<'a> Written<'a> {
             Self::Text(_) | Self::Variable(_) => "a string",
             Self::Integer(..) => "a number",
             Self::Float(_) => "a number with a fraction",
-            Self::Switch(_) => "true or false",
+            Self::Switch(_) => "a boolean",
             Self::Other(what) => what,
         }
     }
