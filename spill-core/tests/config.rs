@@ -130,7 +130,7 @@ fn wrong_tiers() -> Vec<Case> {
 fn told(cases: Vec<Case>) -> String {
     let mut told = String::new();
     for Case(text, key, value) in cases {
-        let error = read(&text).expect_err(&text);
+        let Err(error) = read(&text) else { panic!("it was accepted: {text}") };
         let message = error.to_string();
         assert!(error.place().starts_with("spill.toml"), "names the file: {message}");
         assert_eq!(error.key(), key, "{message}");
@@ -220,7 +220,8 @@ fn wrong_variables_are_told_what_is_wrong() {
 #[test]
 fn what_is_set_in_code_is_judged_too() {
     let good = || read(&format!("{MEMORY}[[tier]]\nstore = \"file:///a\"\nretries = 7\n")).unwrap();
-    let changes: [(&str, fn(&mut Config)); 9] = [
+    type Change = fn(&mut Config);
+    let changes: [(&str, Change); 9] = [
         ("memory.limit", |config| config.memory.limit = None),
         ("memory.limit", |config| config.memory.limit = Some(Amount::Bytes(u64::MAX))),
         ("memory.policy", |config| config.memory.policy = "mine".into()),
@@ -285,7 +286,7 @@ fn later_sources_win() {
         ("HOME", "/root"),
         ("spill_memory_limit", "not ours"),
     ];
-    let mut config = file.clone().with_env(variables(&set)).unwrap();
+    let mut config = file.with_env(variables(&set)).unwrap();
     assert_eq!(config.memory.budget(Some(1000)).unwrap().limit, 600);
     assert_eq!(config.memory.policy, "lru", "what no variable names stays");
     assert_eq!(config.memory.on_full, OnFull::Keep);
@@ -313,7 +314,7 @@ fn variables_are_read_in_the_order_of_the_keys() {
 }
 
 #[test]
-fn a_cap_is_the_same_from_a_file_and_from_a_variable() {
+fn case_09_a_cap_is_the_same_from_a_file_and_from_a_variable() {
     let text = |cap: &str| format!("{MEMORY}[[tier]]\nstore = \"memory:\"\nmax_spill = {cap}\n");
     for (toml, variable, bytes) in [
         ("\"20 GiB\"", "20 GiB", 20 << 30),
@@ -393,4 +394,28 @@ fn files_are_read_and_missing_or_foreign_ones_are_named() {
 fn auto_is_a_value_of_its_own() {
     let config = read(&format!("{MEMORY}[[tier]]\nstore = \"memory:\"\ncompress = \"auto\"\n")).unwrap();
     assert_eq!(config.tiers[0].compress, Compression::Auto);
+}
+
+/// A process can't change its own environment safely, so the test runs itself once more in another.
+#[cfg(unix)]
+#[test]
+fn the_environment_of_the_process_is_read() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt, process::Command};
+    if let Ok(expected) = std::env::var("CONFIG_TEST_EXPECTS") {
+        let shown = match Config::default().with_process_env() {
+            Ok(config) => config.memory.limit.unwrap().to_string(),
+            Err(error) => error.to_string(),
+        };
+        return assert_eq!(shown, expected);
+    }
+    let not_utf8 = "environment variable SPILL_MEMORY_LIMIT: its value is not UTF-8; \
+                    fix: set it again, with nothing but UTF-8 in it, or unset it";
+    for (value, expected) in [(OsStr::new("4096"), "4 KiB"), (OsStr::from_bytes(&[0xff]), not_utf8)] {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "the_environment_of_the_process_is_read"]).env_remove("SPILL_UPDATE_DOCS");
+        child.env("OTHER", OsStr::from_bytes(&[0xff])).env("CONFIG_TEST_EXPECTS", expected);
+        let output = child.env("SPILL_MEMORY_LIMIT", value).output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}");
+    }
 }

@@ -150,8 +150,7 @@ fn apply<T: Section>(
 ) -> Result<(), ConfigError> {
     let written = Written::Variable(value);
     let place = Place::Variable(variable.to_owned());
-    key.set(target, &written)
-        .map_err(|wrong| validate::wrong(place.clone(), path, Some(key), &written, wrong))?;
+    key.set(target, &written).map_err(|wrong| validate::wrong(&place, path, Some(key), &written, wrong))?;
     let shown = key.show(target).unwrap_or_default();
     target.origins_mut().record(key.name, place, shown);
     Ok(())

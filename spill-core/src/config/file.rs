@@ -131,7 +131,10 @@ impl Source<'_> {
             return Err(self.misplaced("tier", "[[tier]]", value));
         };
         if entries.len() > MAX_TIERS {
-            return Err(super::validate::too_many_tiers(self.place(value.span().start), entries.len()));
+            return Err(super::validate::too_many_tiers(
+                &self.place(value.span().start).to_string(),
+                entries.len(),
+            ));
         }
         let tier = |(index, entry): (usize, &Spanned<DeValue<'_>>)| {
             let path = format!("tier[{index}]");
@@ -236,7 +239,7 @@ impl Source<'_> {
         wrong: Wrong,
     ) -> ConfigError {
         let place = self.place(written.span().start);
-        super::validate::wrong(place, path, key, &Written::of(written.get_ref()), wrong)
+        super::validate::wrong(&place, path, key, &Written::of(written.get_ref()), wrong)
     }
 }
 

@@ -203,7 +203,7 @@ pub struct TierConfig {
     pub retries: u32,
     /// The longest that one request may take.
     pub timeout: Duration,
-    /// Whether a blob survives a power cut once it counts as spilled.
+    /// Whether a blob is forced to the medium before it counts as spilled.
     pub durable: bool,
     /// What only this kind of store knows. Values may be secrets and are never shown.
     pub options: Options,

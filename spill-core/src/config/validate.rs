@@ -136,8 +136,8 @@ fn example<T>(key: &Key<T>) -> String {
     format!("write it like {} = {}", key.name, key.example)
 }
 
-pub(super) fn too_many_tiers(place: impl ToString, tiers: usize) -> ConfigError {
-    ConfigError::new(place.to_string(), "tier", format!("there are {tiers} tiers"))
+pub(super) fn too_many_tiers(place: &str, tiers: usize) -> ConfigError {
+    ConfigError::new(place, "tier", format!("there are {tiers} tiers"))
         .with_value(format!("({tiers} tables)"))
         .with_allowed(format!("at most {MAX_TIERS} tiers"))
         .with_fix("remove some; a few large ones do the same")
@@ -145,14 +145,14 @@ pub(super) fn too_many_tiers(place: impl ToString, tiers: usize) -> ConfigError 
 
 /// A value that was just read is not allowed.
 pub(super) fn wrong<T: Section>(
-    place: Place,
+    place: &Place,
     path: &str,
     key: Option<&Key<T>>,
     written: &Written<'_>,
     wrong: Wrong,
 ) -> ConfigError {
     let name = key.map_or(path.to_owned(), |key| format!("{path}.{}", key.name));
-    let example = |key: &Key<T>| match &place {
+    let example = |key: &Key<T>| match place {
         Place::File { .. } => example(key),
         Place::Variable(name) => format!("write it like {name}={}", key.example),
     };
