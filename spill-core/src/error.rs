@@ -290,9 +290,7 @@ pub enum Error {
         source: StoreError,
     },
     /// The bytes of this entry are damaged. Other entries are not affected.
-    #[error(
-        "restore of {key}: blob {blob} of tier {tier:?} is damaged: {reason}; the entry can still be removed"
-    )]
+    #[error("restore of {key}: blob {blob} of tier {tier:?} is damaged: {reason}; the entry can still be removed")]
     Corrupt {
         /// The key, as its `Debug` shows it.
         key: String,

@@ -34,9 +34,7 @@ pub use codec::PostcardCodec;
 pub use codec::{BytesCodec, Codec};
 pub use compress::{Compressor, Tag};
 pub use config::{Config, ConfigError};
-pub use error::{
-    BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind,
-};
+pub use error::{BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind};
 pub use id::{BlobId, EntryId, ParseBlobIdError};
 pub use layer::Layer;
 pub use memory_store::MemoryStore;

@@ -33,7 +33,5 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseBytesError> {
 
 /// The text is not a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not a number of bytes: write a whole number of bytes, or a number and a unit (kB, MB, GB, TB, KiB, MiB, GiB, TiB)"
-)]
+#[error("not a number of bytes: write a whole number of bytes, or a number and a unit (kB, MB, GB, TB, KiB, MiB, GiB, TiB)")]
 pub struct ParseBytesError;

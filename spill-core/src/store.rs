@@ -211,9 +211,9 @@ impl Options {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<Option<T>, StoreError> {
         let Some(text) = self.take(name) else { return Ok(None) };
-        parse(&text)
-            .map(Some)
-            .map_err(|error| refused("open", target, format!("option `{name}` = {text:?}: {}", error.into())))
+        parse(&text).map(Some).map_err(|error| {
+            refused("open", target, format!("option `{name}` = {text:?}: {}", error.into()))
+        })
     }
 
     /// Names of the settings nobody has taken.

@@ -120,6 +120,8 @@ fn wrong_tiers() -> Vec<Case> {
         tier("timeout = \"0ms\"", "tier[1].timeout", "\"0ms\""),
         tier("timeout = \"1 day\"", "tier[1].timeout", "\"1 day\""),
         tier("durable = \"yes\"", "tier[1].durable", "\"yes\""),
+        tier("store = \"memory:second\"\ndurable = true", "tier[1].durable", "true"),
+        tier("[tier.options]\ndurable = true", "tier[1].options", None),
         tier("options = \"hunter2\"", "tier[1].options", "(not shown)"),
         tier("[tier.options]\nkeys = [\"hunter2\"]", "tier[1].options.keys", "(not shown)"),
         tier("[tier.optoins]\nregion = \"eu\"", "tier[1].optoins", None),

@@ -233,4 +233,25 @@ impl TierConfig {
     pub fn name(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.store.to_string())
     }
+
+    /// What the factory of the store gets: the tier's options, with `reserve_free` and `durable` among
+    /// them if they are set.
+    ///
+    /// ```
+    /// use spill_core::config::TierConfig;
+    /// let mut tier = TierConfig::new("file:///var/tmp/myapp".parse()?);
+    /// tier.reserve_free = Some("5%".parse()?);
+    /// assert_eq!(tier.store_options().take("reserve_free").as_deref(), Some("5%"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn store_options(&self) -> Options {
+        let mut options = self.options.clone();
+        if let Some(amount) = self.reserve_free {
+            options = options.with("reserve_free", amount.to_string());
+        }
+        if self.durable {
+            options = options.with("durable", "true");
+        }
+        options
+    }
 }

@@ -480,7 +480,7 @@ static TIER: [Key<TierConfig>; 11] = [
     },
     Key {
         name: "durable",
-        about: "Whether a blob is forced to the medium (fsync) before it counts as spilled. Slow; a buffer rarely needs it.",
+        about: "Whether a blob is forced to the medium (fsync) before it counts as spilled. Slow. Only for stores on a file system.",
         default: "false",
         example: "false",
         field: Field::Switch { set: |tier, switch| tier.durable = switch, get: |tier| tier.durable },

@@ -108,12 +108,36 @@ impl TierConfig {
                 .compressor(name, argument.as_deref())
                 .map_err(|error| missing(self, path, "compress", error, &["none", "auto"]))?;
         }
-        if self.reserve_free.is_some() && !registry.is_file_system(self.store.scheme()) {
-            let problem = format!("a store of scheme `{}` is not on a file system", self.store.scheme());
-            let fix = "remove it; max_spill caps what the store may hold";
-            return Err(
-                refuse(self, path, "reserve_free", problem, fix).with_allowed("only with file:///... stores")
-            );
+        self.check_files_only(path, registry)
+    }
+
+    fn check_files_only(&self, path: &str, registry: &Registry) -> Result<(), ConfigError> {
+        let keys = [
+            (
+                "reserve_free",
+                self.reserve_free.is_some(),
+                "remove it; max_spill caps what the store may hold",
+            ),
+            ("durable", self.durable, "remove it; what such a store confirms is as durable as it ever gets"),
+        ];
+        for (key, set, fix) in keys {
+            if set && !registry.is_file_system(self.store.scheme()) {
+                let problem = format!("a store of scheme `{}` is not on a file system", self.store.scheme());
+                return Err(
+                    refuse(self, path, key, problem, fix).with_allowed("only with file:///... stores")
+                );
+            }
+            // One way to say a thing: as an option it would be overridden in silence.
+            if self.options.names().any(|name| name == key) {
+                let fix = format!("set {key} below [[tier]], next to store");
+                return Err(refuse(
+                    self,
+                    path,
+                    "options",
+                    format!("`{key}` is a key of the tier itself"),
+                    fix,
+                ));
+            }
         }
         Ok(())
     }
