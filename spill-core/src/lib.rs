@@ -37,8 +37,12 @@ mod usage;
 mod counters;
 mod engine;
 
+pub mod blocking;
 mod buffer;
 mod builder;
+
+pub mod config;
+mod registry;
 
 pub use buffer::{Events, Eviction, PinGuard, SpillBuffer};
 pub use builder::{BuildError, Builder, TierSpec};
@@ -47,6 +51,7 @@ pub use capacity::{Admission, CapacityPolicy, FixedBudget, Levels, OnFull, Parse
 pub use codec::PostcardCodec;
 pub use codec::{BytesCodec, Codec};
 pub use compress::{Compressor, Tag};
+pub use config::{Config, ConfigError};
 pub use counters::Stats;
 pub use error::{
     BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind,
@@ -57,6 +62,7 @@ pub use memory_store::MemoryStore;
 pub use observe::{Event, Observer};
 pub use payload::Payload;
 pub use policy::{Arrival, Marks, Policy, Slot, Touch};
+pub use registry::{Component, LookupError, Registry};
 pub use size::{ParseBytesError, format_bytes, parse_bytes};
 pub use store::{BlobMeta, Options, Store, StoreFactory, StoreInfo, Stored};
 pub use table::Key;

@@ -1,0 +1,104 @@
+//! Turns settings into parts: opens the stores, finds the components, fills a builder.
+
+use std::sync::Arc;
+
+use super::{
+    Compression, Config, ConfigError, TierConfig,
+    validate::{missing, path, refuse},
+};
+use crate::{
+    Builder, Compressor, Layer, Registry, SpillBuffer, Store, TierSpec,
+    layers::{Retry, Timeout},
+    table::Key,
+};
+
+impl Config {
+    /// Validates the settings, opens every store, and gives a builder that has it all: what is left to add
+    /// is a codec and a weigher. `total` is the memory of the container or machine in bytes, needed only
+    /// when the memory limit is a percentage.
+    ///
+    /// Each store is wrapped so that a call that takes longer than `timeout` fails, and one that fails
+    /// passingly is repeated `retries` times.
+    ///
+    /// # Errors
+    /// What is wrong with the settings; or a store that can't be opened, named by its tier.
+    ///
+    /// # Cancel safety
+    /// Stores that were opened are dropped with the future; what they set up is left to their next sweep.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use spill_core::{ByteLength, BytesCodec, Registry, config::Config};
+    /// let text = "[memory]\nlimit = \"1 MiB\"\n[[tier]]\nstore = \"memory:\"";
+    /// let config = Config::from_toml(text, "spill.toml")?;
+    /// let builder = config.builder::<u64, String>(&Registry::new(), None).await?;
+    /// let buffer = builder.codec(BytesCodec).weigher(ByteLength).build()?;
+    /// buffer.insert(1, "one".to_owned()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn builder<K: Key, V: Send + Sync + 'static>(
+        &self,
+        registry: &Registry,
+        total: Option<u64>,
+    ) -> Result<Builder<K, V>, ConfigError> {
+        self.validate(registry)?;
+        let budget = self.memory.budget(total)?;
+        let policy = registry.policy(&self.memory.policy);
+        let policy = policy.map_err(|error| missing(&self.memory, "memory", "policy", error, &[]))?;
+        let mut builder = SpillBuffer::<K, V>::builder()
+            .memory_limit(budget.limit)
+            .spill_buffers(budget.spill_buffers)
+            .capacity(self.memory.capacity())
+            .boxed_policy(policy);
+        for (index, tier) in self.tiers.iter().enumerate() {
+            builder = builder.tier(tier.open(&path(index), registry).await?);
+        }
+        Ok(builder)
+    }
+}
+
+impl TierConfig {
+    async fn open(&self, path: &str, registry: &Registry) -> Result<TierSpec, ConfigError> {
+        let scheme = self.store.scheme();
+        let factory = registry.store(scheme).map_err(|error| missing(self, path, "store", error, &[]))?;
+        let opened = factory.open(self.store.as_url(), self.store_options()).await;
+        let store = opened.map_err(|error| {
+            let fix = "mend what the store complains about, or name another store";
+            refuse(self, path, "store", error.to_string(), fix).with_source(error)
+        })?;
+        let mut spec = TierSpec::from_arc(self.wrap(store))
+            .name(self.name())
+            .max_spill(self.max_spill)
+            .compress_with(self.compressor(path, registry)?)
+            .batch_entries(self.batch_entries as usize);
+        if let Some(bytes) = self.batch_bytes {
+            spec = spec.batch_bytes(bytes);
+        }
+        Ok(spec)
+    }
+
+    /// Each try has its own time limit, so the time-out is inside and the retries around it.
+    fn wrap(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let timed = Timeout::new(self.timeout).layer(store);
+        if self.retries == 0 { timed } else { Retry::new(self.retries + 1).layer(timed) }
+    }
+
+    /// `auto` follows what was measured: on a local disk only the quickest compressor keeps up with it; on
+    /// anything slower, fewer bytes are worth more time.
+    fn compressor(
+        &self,
+        path: &str,
+        registry: &Registry,
+    ) -> Result<Option<Arc<dyn Compressor>>, ConfigError> {
+        let (name, argument) = match &self.compress {
+            Compression::None => return Ok(None),
+            Compression::Auto if registry.is_file_system(self.store.scheme()) => ("lz4", None),
+            Compression::Auto => ("zstd", Some("1")),
+            Compression::Named { name, argument } => (name.as_str(), argument.as_deref()),
+        };
+        let found = registry.compressor(name, argument);
+        found.map(Some).map_err(|error| missing(self, path, "compress", error, &["none", "auto"]))
+    }
+}
