@@ -28,10 +28,10 @@ const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 /// a new one for every value of a few KiB more than halves the speed. A used one writes the bytes a new one
 /// writes.
 ///
-/// Working memory is outside the buffer's budget. For each compressing thread it is 0.6 MiB at level 1,
-/// 1.3 MiB at level 3, 10 MiB at level 9 and 82 MiB at level 19 (values of 1 MiB and more; at 4 KiB less
-/// than 0.3 MiB at any level); restoring takes 0.1 MiB per thread. Windows are 8 MiB at most, and a restore
-/// writes straight into the output, so that nothing a damaged value claims is ever allocated.
+/// Working memory is outside the buffer's budget. For each compressing thread it is at most 0.6 MiB at
+/// level 1, 1.3 MiB at level 3, 10.5 MiB at level 9 and 82 MiB at level 19 (17 MiB for values of 1 MiB);
+/// restoring takes 0.1 MiB per thread. Windows are 8 MiB at most, and a restore writes straight into the
+/// output, so that nothing a damaged value claims is ever allocated.
 ///
 /// Values above 2 147 483 647 bytes are refused, with a bound of 0.
 ///
