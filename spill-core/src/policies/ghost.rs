@@ -35,7 +35,6 @@ pub(super) struct Ghost {
 }
 
 /// Spreads a hash over 32 bits even if only some of its bits are good.
-#[expect(clippy::cast_possible_truncation, reason = "32 bits are left after the shift")]
 pub(super) fn fold(hash: u64) -> u32 {
     (hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
@@ -95,7 +94,6 @@ impl Ghost {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "less than the number of sets")]
     fn set_of(&self, fingerprint: u32) -> usize {
         ((u64::from(fingerprint) * self.sets.len() as u64) >> 32) as usize
     }

@@ -1,5 +1,5 @@
 //! The shipped victim policies, and how to choose one. The contract they fulfil, for those who write their own, is
-//! [`Policy`](crate::Policy).
+//! [`Policy`].
 //!
 //! Take the [default](DEFAULT), [`S3Fifo`], unless you know how your values are read:
 //!
@@ -73,8 +73,8 @@ pub const DEFAULT: &str = "s3-fifo";
 /// The names of the shipped policies, as [`by_name`] knows them.
 pub const NAMES: [&str; 5] = ["lru", "fifo", "clock", "s3-fifo", "sieve"];
 
-/// How many marks one call looks at before it takes the next entry, read or not: a sweep over a million hot
-/// entries would hold the buffer's lock for a tenth of a second.
+/// How many marks one call looks at before it takes the next entry, read or not: a sweep over millions of
+/// hot entries would hold the buffer's lock all the while.
 const MAX_LOOKS: usize = 1024;
 
 /// A new, empty policy of this name; `None` if no shipped one has it. Names are lower case.
