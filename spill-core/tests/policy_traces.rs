@@ -4,6 +4,7 @@
 //!
 //! Entries weigh 1, memory is counted in entries. A read of a value that is not in memory restores it, which
 //! admits it again. The ratio is hits per read; writes count as neither.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 #![allow(clippy::cast_possible_truncation, reason = "keys and slots are far below 2^32")]
 
 use spill_core::{Arrival, Marks, Policy, Slot, Touch, policies};
@@ -39,7 +40,7 @@ impl Trace {
     }
 }
 
-/// SplitMix64: the same numbers everywhere and for ever.
+/// The generator known as split-mix: the same numbers everywhere and for ever.
 struct Random(u64);
 
 impl Random {
