@@ -11,6 +11,7 @@ use crate::{
     format_bytes,
     frame::{Compression, frame_len},
     ledger::Memory,
+    policies::S3Fifo,
     queue::Queue,
     table::{Key, MAX_FRAMES, MAX_TIERS, Table},
     tier::{Tier, TierLimits},
@@ -339,7 +340,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
         let tiers = tiers(&self.tiers, buffers)?;
         let of_tiers = self.tiers.iter().filter_map(|tier| tier.compressor.clone());
         let compressors = compressors(of_tiers.chain(self.compressors))?;
-        let policy = self.policy.unwrap_or_else(crate::policies::default);
+        let policy = self.policy.unwrap_or_else(|| Box::new(S3Fifo::default()));
         let memory = Memory::new(for_entries, self.capacity);
         let table = Table::new(policy.touch(), memory.clone());
         let shared = Shared::new(

@@ -12,7 +12,10 @@ use std::{
 use async_trait::async_trait;
 use url::Url;
 
-use crate::{Compressor, MemoryStore, Options, Policy, Store, StoreError, StoreFactory, Tag};
+use crate::{
+    Compressor, MemoryStore, Options, Policy, Store, StoreError, StoreFactory, Tag,
+    policies::{self, S3Fifo},
+};
 
 type CompressorFactory = dyn Fn(Option<&str>) -> Result<Arc<dyn Compressor>, String> + Send + Sync;
 type PolicyFactory = dyn Fn() -> Box<dyn Policy> + Send + Sync;
@@ -47,7 +50,8 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// What the core has by itself: stores in memory, under the scheme `memory`.
+    /// What the core has by itself: stores in memory, under the scheme `memory`, and the shipped victim
+    /// policies.
     pub fn new() -> Self {
         let empty = Self {
             stores: BTreeMap::new(),
@@ -56,7 +60,12 @@ impl Registry {
             policies: BTreeMap::new(),
             features: BTreeMap::new(),
         };
-        empty.with_store("memory", Arc::new(MemoryStores))
+        let empty = empty.with_store("memory", Arc::new(MemoryStores));
+        policies::NAMES.into_iter().fold(empty, |registry, name| {
+            registry.with_policy(name, move || {
+                policies::by_name(name).unwrap_or_else(|| Box::new(S3Fifo::default()))
+            })
+        })
     }
 
     /// The same with stores of one more URL scheme, in small letters.

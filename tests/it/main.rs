@@ -1,0 +1,3 @@
+//! The behaviour of the buffer, rule by rule and case by case.
+
+mod smoke;
