@@ -281,7 +281,8 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     {
         let (mut weight, mut requests, mut flights) = (0, Vec::new(), Vec::new());
         for key in keys {
-            if weight >= most {
+            let next = self.shared().table.find(key).map_or(0, |(_, weight, ..)| weight);
+            if weight > 0 && weight + next > most {
                 break;
             }
             flights.push(match self.shared().table.fetch(key) {
@@ -523,7 +524,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         let cap = shared.tiers.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default() as u64;
         let mut freed = 0;
         while freed < bytes {
-            let picked = shared.pick(bytes - freed, cap, true);
+            let picked = shared.pick(bytes - freed, cap);
             let mut round = picked.freed;
             if !picked.items.is_empty() {
                 let outcomes =

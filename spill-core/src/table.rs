@@ -416,6 +416,11 @@ impl<K: Key, V> Table<K, V> {
         free.then(|| (entry.key().clone(), id, entry.state.slot()))
     }
 
+    /// Whether this entry's value is only in memory, and not on its way out.
+    pub(crate) fn is_resident(&self, key: &K, id: EntryId) -> bool {
+        self.find(key).is_some_and(|(there, _, phase, _)| there == id && phase == Phase::Resident)
+    }
+
     /// Whether this frame is the second copy of a value in memory.
     pub(crate) fn is_clean_at(&self, key: &K, at: Place) -> bool {
         self.find(key).is_some_and(|(_, _, phase, place)| phase == Phase::Clean && place == Some(at))

@@ -71,6 +71,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 self.queue.admit(&self.table, key, id);
                 if self.memory.policy().spill_down_to(&self.memory.levels()).is_some() {
                     self.wake_spiller.notify_one();
+                } else {
+                    // Somebody may wait for a victim, and here is one.
+                    self.room_in_memory();
                 }
                 Ok(())
             }
@@ -140,7 +143,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         deadline: Option<Instant>,
     ) -> Result<(), Error> {
         let mut attempt = Attempt::default();
-        let mut news = self.stuck.subscribe();
+        let mut news = self.news.subscribe();
         loop {
             news.mark_unchanged();
             if self.may_fit(&attempt) && attempt.note(self.store_directly(&newcomer).await) {
