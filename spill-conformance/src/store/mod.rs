@@ -40,6 +40,7 @@ pub struct StoreHarness {
     foreign: Option<Arc<dyn Fn(String) -> ForeignFuture + Send + Sync>>,
     waivers: Vec<(String, String)>,
     time_limit: Duration,
+    settle_limit: Duration,
 }
 
 impl fmt::Debug for StoreHarness {
@@ -66,6 +67,7 @@ impl StoreHarness {
             foreign: None,
             waivers: Vec::new(),
             time_limit: Duration::from_secs(60),
+            settle_limit: Duration::from_secs(5),
         }
     }
 
@@ -105,6 +107,14 @@ impl StoreHarness {
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;
+        self
+    }
+
+    /// The most that may pass until what a store does *soon after* a call is done, 5 seconds unless set:
+    /// clearing away a put that was cancelled.
+    #[must_use]
+    pub fn settle_limit(mut self, limit: Duration) -> Self {
+        self.settle_limit = limit;
         self
     }
 
