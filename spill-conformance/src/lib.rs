@@ -43,7 +43,7 @@
 //!
 //! Each case runs on a current-thread and on a multi-thread runtime, under a
 //! [time limit](StoreHarness::time_limit). On the current-thread one a watchdog sees every call that blocks
-//! the runtime, whoever makes it. The contract is 100 ms; a case fails when it blocked for 300 ms or more in
+//! the runtime, whoever makes it. The contract is 100 ms; a case fails when one call blocked 300 ms or more in
 //! each of three runs, so that a loaded machine is not taken for a blocking store.
 //!
 //! **Not proven:** anything about a process that is killed, two processes, a power cut, the sweep of dead

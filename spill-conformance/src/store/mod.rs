@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use libtest_mimic::{Arguments, Conclusion};
 use spill_core::{BoxError, Store, StoreError};
 
-use self::place::Place;
+use self::place::{Place, Wrap};
 use crate::{
     runner::{Stop, Suite, Verdict, bounded},
     watchdog::Watchdog,
@@ -312,13 +312,17 @@ fn run_once(case: Case, harness: Arc<StoreHarness>, flavour: Flavour) -> Result<
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let (group, process) = (case.group.name(), std::process::id());
     let namespace = format!("{group}-{}-{process}-{run}", case.name);
-    let place = Arc::new(Place::new(harness, namespace));
     let runtime = flavour.build()?;
     // On several threads the beat goes on while one is blocked: the other flavour sees those.
     let watchdog = match flavour {
         Flavour::CurrentThread => Watchdog::start(),
         Flavour::MultiThread => None,
     };
+    let wrap: Wrap = match &watchdog {
+        Some(watchdog) => Arc::new(watchdog.watched()),
+        None => Arc::new(|store| store),
+    };
+    let place = Arc::new(Place::new(harness, namespace, wrap));
     let verdict = runtime.block_on(async {
         let beat = watchdog.as_ref().map(|watchdog| tokio::spawn(watchdog.beat()));
         // The first beat comes before the first call.

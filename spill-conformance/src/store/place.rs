@@ -26,24 +26,29 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(super) struct Place {
     harness: Arc<StoreHarness>,
     namespace: String,
+    wrap: Wrap,
     opened: Mutex<Vec<Arc<dyn Store>>>,
 }
 
+/// What is put around each store that is opened.
+pub(super) type Wrap = Arc<dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
+
 impl Place {
-    pub(super) fn new(harness: Arc<StoreHarness>, namespace: String) -> Self {
-        Self { harness, namespace, opened: Mutex::default() }
+    pub(super) fn new(harness: Arc<StoreHarness>, namespace: String, wrap: Wrap) -> Self {
+        Self { harness, namespace, wrap, opened: Mutex::default() }
     }
 
     /// Opens a session.
     pub(super) async fn open(&self) -> Result<Arc<dyn Store>, Stop> {
-        let store = (self.harness.open)(self.namespace.clone()).await?;
-        self.opened.lock().push(Arc::clone(&store));
+        let store = self.opening().await?;
+        self.adopt(&store);
         Ok(store)
     }
 
     /// Opens a session on whatever runtime drives the future. Give it to `adopt` when it is there.
     pub(super) fn opening(&self) -> BoxFuture<'static, Result<Arc<dyn Store>, StoreError>> {
-        (self.harness.open)(self.namespace.clone())
+        let (opening, wrap) = ((self.harness.open)(self.namespace.clone()), Arc::clone(&self.wrap));
+        Box::pin(async move { opening.await.map(|store| wrap(store)) })
     }
 
     /// Takes over a session that was opened elsewhere.
