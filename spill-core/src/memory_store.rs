@@ -80,7 +80,9 @@ impl Store for MemoryStore {
         match self.blobs.lock().entry(id) {
             Entry::Vacant(free) => free.insert(own.into()),
             Entry::Occupied(_) => {
-                return Err(self.error(StoreErrorKind::Other, "put", id).with_source("the id was used before"));
+                return Err(self
+                    .error(StoreErrorKind::Other, "put", id)
+                    .with_source("the id was used before"));
             }
         };
         Ok(Stored { bytes, allocated: bytes })

@@ -179,7 +179,11 @@ impl Broken {
             }
             _ => {}
         }
-        if self.len(id).await.is_some() && !self.is(Bug::PutIsRefusedButOverwrites) {
+        if self.len(id).await.is_some() {
+            if self.is(Bug::PutIsRefusedButOverwrites) {
+                self.inner.delete(&[id]).await?;
+                self.inner.put(id, blob).await?;
+            }
             return Err(Self::error(StoreErrorKind::Other, "put", id));
         }
         self.inner.put(id, self.kept(&blob)).await
