@@ -3,6 +3,7 @@
 //! A reader of Rust source that knows just enough: comments and strings are blanked, then every path that starts
 //! with `crate`, `super`, `std` or `tokio` is taken apart, groups in braces included, wherever it stands. Tests obey
 //! the floors as well, but those at the end of a pure file may start threads and runtimes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
@@ -121,8 +122,8 @@ fn blanked(source: &str) -> String {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if rest.starts_with("r#\"") {
-            rest[3..].find("\"#").map_or(rest.len(), |end| end + 5)
+        } else if let Some(inside) = rest.strip_prefix("r#\"") {
+            inside.find("\"#").map_or(rest.len(), |end| end + 5)
         } else if next == '"' {
             string_len(rest)
         } else if rest.starts_with("'\"'") || rest.starts_with("'\\\"'") {
