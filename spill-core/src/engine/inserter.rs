@@ -317,9 +317,13 @@ struct Pinned<'a, K: Key, V: Send + Sync + 'static> {
 
 impl<'a, K: Key, V: Send + Sync + 'static> Pinned<'a, K, V> {
     fn new(shared: &'a Shared<K, V>, key: &K) -> Option<Self> {
+        // One that is being written has left its weight to the write: it pays for nothing, and pinning it would
+        // only bring it back.
+        let pays = |phase| matches!(phase, Phase::Resident | Phase::Clean);
+        shared.table.find(key).filter(|(_, _, phase, _)| pays(*phase))?;
         let Pinning::Pinned(key, id, _) = shared.table.pin(key) else { return None };
-        let weight =
-            shared.table.find(&key).filter(|(there, ..)| *there == id).map_or(0, |(_, weight, ..)| weight);
+        let present = shared.table.find(&key).filter(|(there, _, phase, _)| *there == id && pays(*phase));
+        let weight = present.map_or(0, |(_, weight, ..)| weight);
         Some(Self { shared, key, id, weight })
     }
 }
