@@ -739,13 +739,11 @@ impl Events {
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) fn usage(&self) -> Usage {
-        let [resident, spilling, spilled, restoring, clean] =
-            [Phase::Resident, Phase::Spilling, Phase::Spilled, Phase::Restoring, Phase::Clean]
-                .map(|phase| self.table.tally(phase));
+        let [resident, spilling, spilled, restoring, clean] = self.table.tallies();
         let levels = self.memory.levels();
         let in_memory = resident + spilling + clean;
         Usage {
-            entries: self.table.len(),
+            entries: (in_memory + spilled + restoring).entries,
             memory: MemoryUsage {
                 limit: levels.limit,
                 resident: in_memory,
