@@ -14,6 +14,10 @@ use crate::{
     table::{Item, Key, Pinning},
 };
 
+/// The most that all entries may weigh together: half of what the sums can hold, for those that are being
+/// inserted at the same time.
+const MAX_TOTAL: u64 = 1 << 63;
+
 /// A value that wants in.
 #[derive(Debug)]
 pub(crate) struct Newcomer<K, V> {
@@ -40,6 +44,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             .map_err(|panic| failed(format!("the weigher {panic}")))?;
         if weight > MAX_WEIGHT {
             return Err(failed(format!("the weigher says {weight} bytes, the most is {MAX_WEIGHT}")));
+        }
+        // Lighter ones can't be so many.
+        if weight >= 1 << 32 && self.table.weight().saturating_add(weight) > MAX_TOTAL {
+            return Err(failed(format!("all entries together would weigh more than {MAX_TOTAL} bytes")));
         }
         Ok(weight)
     }
