@@ -524,7 +524,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         let mut freed = 0;
         while freed < bytes {
             let picked = shared.pick(bytes - freed, cap, true);
-            let mut round = picked.freed;
+            let (mut round, mut go_on) = (picked.freed, false);
             if !picked.items.is_empty() {
                 let outcomes =
                     self.run_spill(picked.items).await.ok_or(Error::RuntimeGone { operation: "reclaim" })?;
@@ -533,8 +533,10 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
                     .filter(|outcome| outcome.stored.is_ok())
                     .map(|outcome| outcome.weight)
                     .sum::<u64>();
+                // What can't be encoded or is too big for the room left does not keep those behind it.
+                go_on = !outcomes.iter().any(Outcome::is_hopeless);
             }
-            if round == 0 {
+            if round == 0 && !go_on {
                 break;
             }
             freed += round;

@@ -41,6 +41,13 @@ pub(crate) struct Outcome {
     pub(crate) stored: Result<u64, Refusal>,
 }
 
+impl Outcome {
+    /// Whether others can't leave memory either, for the reason this one could not.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        matches!(self.stored, Err(Refusal::Failed(_) | Refusal::RuntimeGone))
+    }
+}
+
 /// Entries picked to leave memory.
 #[derive(Debug)]
 pub(crate) struct Evicting<K, V> {
