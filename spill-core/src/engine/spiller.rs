@@ -75,9 +75,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Starts writing until enough is on its way out, or nothing more can leave. Then says when a failing
     /// tier is to be tried again.
     async fn drain(self: &Arc<Self>) -> Option<Instant> {
-        while self.excess().is_some() {
+        let mut going = None;
+        while self.excess(&mut going).is_some() {
             let permit = self.spilling.clone().acquire_owned().await.ok()?;
-            let Some(excess) = self.excess() else { break };
+            let Some(excess) = self.excess(&mut going) else { break };
             if *self.pressure.borrow() == Pressure::Normal {
                 self.set_pressure(Pressure::Spilling);
             }
@@ -103,10 +104,16 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         None
     }
 
-    /// Bytes that have to leave memory and are not on their way out yet.
-    fn excess(&self) -> Option<u64> {
+    /// Bytes that have to leave memory and are not on their way out yet. `going` remembers how far down the
+    /// policy wanted to go, so that a batch which ends between its watermarks is not the last; a new limit
+    /// starts afresh.
+    fn excess(&self, going: &mut Option<(u64, u64)>) -> Option<u64> {
         let levels = self.memory.levels();
-        let for_policy = self.memory.policy().spill_down_to(&levels);
+        *going = match self.memory.policy().spill_down_to(&levels) {
+            Some(goal) => Some((levels.limit, goal)),
+            None => going.filter(|(limit, _)| *limit == levels.limit),
+        };
+        let for_policy = going.map(|(_, goal)| goal);
         let for_first = self.memory.first_need().map(|need| levels.limit.saturating_sub(need));
         let goal = [for_policy, for_first].into_iter().flatten().min()?;
         let staying = levels.used.saturating_sub(levels.leaving);
