@@ -10,7 +10,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) async fn close(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
         // Whoever waits for room looks up and finds the buffer closed.
         self.stuck.send_modify(|times| *times += 1);
-        self.news.send_modify(|news| *news += 1);
+        self.room_news.send_replace(());
         let end = tokio::time::Instant::now() + deadline;
         let timed_out = |_| Error::CloseTimeout { deadline };
         tokio::time::timeout_at(end, self.tasks.idle()).await.map_err(timed_out)?;

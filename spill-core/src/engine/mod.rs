@@ -73,8 +73,8 @@ pub(crate) struct Shared<K: Key, V> {
     pub(crate) closed: AtomicBool,
     /// Counts the times the spiller found that nothing more can leave memory.
     pub(crate) stuck: watch::Sender<u64>,
-    /// Counts the times a tier got room, or came back.
-    pub(crate) news: watch::Sender<u64>,
+    /// Changes when a tier has more room or memory another limit: what can't be resident waits for that.
+    pub(crate) room_news: watch::Sender<()>,
     pub(crate) pressure: watch::Sender<Pressure>,
     /// Whether that is anything but normal; spares its lock.
     pressed: AtomicBool,
@@ -115,7 +115,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             large: Semaphore::new(1),
             closed: AtomicBool::new(false),
             stuck: watch::channel(0).0,
-            news: watch::channel(0).0,
+            room_news: watch::channel(()).0,
             pressure: watch::channel(Pressure::Normal).0,
             pressed: AtomicBool::new(false),
             spill_buffers,
@@ -182,7 +182,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// A tier has room again: what waits for it can be tried.
     pub(crate) fn room_in_tier(&self, tier: &Tier<K>) {
         self.queue.unpark(&self.table, tier.quota.levels().room());
-        self.news.send_modify(|news| *news += 1);
+        self.room_news.send_replace(());
         self.wake_spiller.notify_one();
     }
 
@@ -213,6 +213,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Changes the memory limit: entries get it less the slice for buffers.
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
         self.memory.set_limit(bytes.saturating_sub(self.spill_buffers));
+        self.room_news.send_replace(());
         self.wake_spiller.notify_one();
     }
 

@@ -177,7 +177,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         self.wake_spiller.notify_one();
         tokio::select! {
             biased;
-            share = wait => Some(share),
+            share = wait => share,
             _ = stuck.changed() => None,
         }
     }

@@ -44,6 +44,13 @@ pub(crate) struct Outcome {
     pub(crate) stored: Result<u64, Refusal>,
 }
 
+impl Outcome {
+    /// Whether others can't leave memory either, for the reason this one could not.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        matches!(self.stored, Err(Refusal::Failed(_) | Refusal::RuntimeGone))
+    }
+}
+
 /// Entries picked to leave memory.
 #[derive(Debug)]
 pub(crate) struct Evicting<K, V> {
@@ -75,9 +82,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Starts writing until enough is on its way out, or nothing more can leave. Then says when a failing
     /// tier is to be tried again.
     async fn drain(self: &Arc<Self>) -> Option<Instant> {
-        while self.excess().is_some() {
+        let mut going = None;
+        while self.excess(&mut going).is_some() {
             let permit = self.spilling.clone().acquire_owned().await.ok()?;
-            let Some(excess) = self.excess() else { break };
+            let Some(excess) = self.excess(&mut going) else { break };
             if *self.pressure.borrow() == Pressure::Normal {
                 self.set_pressure(Pressure::Spilling);
             }
@@ -114,10 +122,16 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         self.memory.levels().used > here.iter().sum()
     }
 
-    /// Bytes that have to leave memory and are not on their way out yet.
-    fn excess(&self) -> Option<u64> {
+    /// Bytes that have to leave memory and are not on their way out yet. `going` remembers how far down the
+    /// policy wanted to go, so that a batch which ends between its watermarks is not the last; a new limit
+    /// starts afresh.
+    fn excess(&self, going: &mut Option<(u64, u64)>) -> Option<u64> {
         let levels = self.memory.levels();
-        let for_policy = self.memory.policy().spill_down_to(&levels);
+        *going = match self.memory.policy().spill_down_to(&levels) {
+            Some(goal) => Some((levels.limit, goal)),
+            None => going.filter(|(limit, _)| *limit == levels.limit),
+        };
+        let for_policy = going.map(|(_, goal)| goal);
         let for_first = self.memory.first_need().map(|need| levels.limit.saturating_sub(need));
         let goal = [for_policy, for_first].into_iter().flatten().min()?;
         let staying = levels.used.saturating_sub(levels.leaving);
@@ -325,7 +339,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             Ok(stored) => {
                 self.shared.counters.wrote(frames.len() as u64, bytes, writing.elapsed());
                 if tier.healed() {
-                    self.shared.news.send_modify(|news| *news += 1);
+                    self.shared.room_news.send_replace(());
                     self.shared.watchers.tell(&Event::TierHealed { tier: tier.name.clone() });
                 }
                 self.enter(tier, frames, id, Stored { bytes, ..stored }, reservation, started);
