@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     BlobId, Share, Store, Stored,
@@ -45,6 +45,10 @@ pub(crate) struct Tier<K> {
     /// they are taken out: most have become something else by then.
     clean: Mutex<VecDeque<(K, Place)>>,
     next_blob: AtomicU64,
+    /// Wakes the task that deletes this tier's dead blobs.
+    pub(crate) wake_deleter: Notify,
+    /// Wakes the task that compacts this tier's worn blobs.
+    pub(crate) wake_compactor: Notify,
     /// Held by whoever makes room here.
     pub(crate) making_room: tokio::sync::Mutex<()>,
 }
@@ -96,6 +100,8 @@ impl<K> Tier<K> {
             health: Mutex::default(),
             clean: Mutex::default(),
             next_blob: 0.into(),
+            wake_deleter: Notify::new(),
+            wake_compactor: Notify::new(),
             making_room: tokio::sync::Mutex::default(),
         }
     }
@@ -159,6 +165,13 @@ impl<K> Tier<K> {
         Some(Reader { tier: self.clone(), blob: at.blob(), id, range, encoded })
     }
 
+    /// A reader of a blob is done. If the blob's last entry went meanwhile, it can be deleted now.
+    pub(crate) fn close_reader(&self, blob: u32) {
+        if self.blobs.lock().close(blob) {
+            self.wake_deleter.notify_one();
+        }
+    }
+
     /// Blobs without a live frame or a reader, up to `limit`. They stay counted until [`deleted`](Self::deleted).
     pub(crate) fn doomed(&self, limit: usize) -> Vec<Doomed> {
         self.blobs.lock().take_doomed(limit)
@@ -178,6 +191,7 @@ impl<K> Tier<K> {
     /// A blob that may be in the store although it is not entered: it has to be deleted like a dead one.
     pub(crate) fn stray(&self, id: BlobId, stored: Stored) {
         self.blobs.lock().enter_dead(id, stored);
+        self.wake_deleter.notify_one();
     }
 
     pub(crate) fn with_blobs<R>(&self, look: impl FnOnce(&mut Blobs<K>) -> R) -> R {
@@ -239,7 +253,7 @@ pub(crate) struct Reader<K> {
 
 impl<K> Drop for Reader<K> {
     fn drop(&mut self) {
-        self.tier.blobs.lock().close(self.blob);
+        self.tier.close_reader(self.blob);
     }
 }
 

@@ -77,7 +77,6 @@ pub(crate) struct Shared<K: Key, V> {
     /// The slice of the memory limit that is kept for buffers.
     spill_buffers: u64,
     pub(crate) wake_spiller: Notify,
-    pub(crate) wake_reclaimers: Vec<[Notify; 2]>,
     last_stuck: Mutex<Option<Instant>>,
     /// Bytes of buffers in use by spills, restores and compactions.
     pub(crate) buffers: AtomicU64,
@@ -103,7 +102,6 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             .clamp(64, u32::MAX >> 4);
         Arc::new(Self {
             owner: random(),
-            wake_reclaimers: tiers.iter().map(|_| Default::default()).collect(),
             stages: StagePool::new(stage, SPILLS_AT_ONCE),
             reading: Arc::new(Semaphore::new(reading_kib as usize)),
             reading_kib,
@@ -162,8 +160,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) fn bury(&self, at: Place, weight: u64) {
         let Some(tier) = self.tiers.get(at.tier()) else { return };
         let doomed = tier.bury(at, weight);
-        let [delete, compact] = &self.wake_reclaimers[at.tier()];
-        if doomed { delete.notify_one() } else { compact.notify_one() }
+        if doomed { tier.wake_deleter.notify_one() } else { tier.wake_compactor.notify_one() }
     }
 
     /// Memory came free by something other than a spill.

@@ -297,7 +297,6 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
                 // counted until that is done.
                 reservation.abandon();
                 tier.stray(id, Stored { bytes, allocated: 0 });
-                self.shared.wake_reclaimers[usize::from(tier.index)][0].notify_one();
                 self.shared.write_failed(tier, &error);
                 Err((error, frames))
             }
