@@ -603,6 +603,11 @@ impl<K: Key, V> Table<K, V> {
         if matches!(old.state, State::Spilled { held: true, .. }) {
             self.held.lock().remove(&old.id);
         }
+        if self.pinned.load(SeqCst) > 0 {
+            let mut pins = self.pins.lock();
+            pins.remove(&old.id);
+            self.pinned.store(pins.len() as u64, SeqCst);
+        }
         Leftovers {
             id: old.id,
             weight: old.weight,
