@@ -10,11 +10,12 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    BlobId, Share, Store, Stored,
+    BlobId, Share, Store, StoreError, StoreErrorKind, Stored,
     blobs::{Blob, Blobs, Doomed},
     frame::Compression,
     ledger::Quota,
@@ -196,6 +197,18 @@ impl<K> Tier<K> {
 
     pub(crate) fn with_blobs<R>(&self, look: impl FnOnce(&mut Blobs<K>) -> R) -> R {
         look(&mut self.blobs.lock())
+    }
+
+    /// Reads a range of a blob: exactly that many bytes, or an error.
+    pub(crate) async fn read(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let want = range.end - range.start;
+        let read = self.store.get(id, range).await?;
+        if read.len() as u64 == want {
+            return Ok(read);
+        }
+        let source = format!("the store gave {} bytes where {want} were asked for", read.len());
+        let error = StoreError::new(StoreErrorKind::Corrupt, "get", self.store.info().name.clone());
+        Err(error.with_blob(id).with_source(source))
     }
 
     // ---- second copies

@@ -132,7 +132,7 @@ async fn read_live<K>(tier: &Tier<K>, worn: &Worn<K>) -> Result<Vec<Bytes>, Stor
     let mut frames = Vec::with_capacity(worn.live.len());
     for run in runs(&worn.live) {
         let start = run.start;
-        let bytes = tier.store.get(worn.id, run.clone()).await.map_err(|error| error.kind())?;
+        let bytes = tier.read(worn.id, run.clone()).await.map_err(|error| error.kind())?;
         let in_run =
             worn.live.iter().filter(|(_, range, _)| run.start <= range.start && range.end <= run.end);
         for (_, range, _) in in_run {
