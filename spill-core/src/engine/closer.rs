@@ -8,12 +8,13 @@ use crate::{EntryId, Error, entry::Phase, table::Key};
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Waits for what is under way, then removes everything. New calls are refused already.
     pub(crate) async fn close(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
+        self.tasks.refuse_jobs();
         // Whoever waits for room looks up and finds the buffer closed.
         self.stuck.send_modify(|times| *times += 1);
         let end = tokio::time::Instant::now() + deadline;
         let timed_out = |_| Error::CloseTimeout { deadline };
         tokio::time::timeout_at(end, self.tasks.idle()).await.map_err(timed_out)?;
-        self.tasks.abort();
+        self.tasks.end().await;
         self.remove_all();
         for tier in &self.tiers {
             let closed = tokio::time::timeout_at(end, tier.store.close()).await.map_err(timed_out)?;

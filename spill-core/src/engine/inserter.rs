@@ -1,7 +1,7 @@
 //! Brings new values in: at once when there is room, else when it is their turn, or straight to a tier when
 //! they can never be resident or nothing else can leave.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Acquire};
 
 use tokio::{sync::oneshot, time::Instant};
 
@@ -68,6 +68,13 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 if let Some(left) = left {
                     drop(self.settle(left));
                 }
+                // Closing may have removed everything just before this came in.
+                if self.closed.load(Acquire)
+                    && let Some(left) = self.table.remove(&key, Some(id))
+                {
+                    drop(self.settle(left));
+                    return Err(Newcomer { key, id, weight, value });
+                }
                 self.queue.admit(&self.table, key, id);
                 if self.memory.policy().spill_down_to(&self.memory.levels()).is_some() {
                     self.wake_spiller.notify_one();
@@ -115,13 +122,17 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         self.wake_spiller.notify_one();
         let mut attempt = Attempt::default();
         loop {
+            self.check_running("insert")?;
             tokio::select! {
                 biased;
-                share = &mut wait => return Ok(Room::InMemory(share)),
+                share = &mut wait => {
+                    self.check_open("insert")?;
+                    return Ok(Room::InMemory(share));
+                }
                 changed = stuck.changed() => changed.map_err(|_| Error::RuntimeGone { operation: "insert" })?,
                 () = until(deadline) => return Err(self.full(newcomer, need, attempt.last.as_ref())),
             }
-            self.check_open("insert")?;
+            self.check_running("insert")?;
             // Nothing else can leave. The newcomer is the last candidate itself.
             if self.may_fit(&attempt) && attempt.note(self.store_directly(newcomer).await) {
                 return Ok(Room::Stored);
@@ -146,7 +157,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             if self.may_fit(&attempt) && attempt.note(self.store_directly(&newcomer).await) {
                 return Ok(());
             }
-            self.check_open("insert")?;
+            self.check_running("insert")?;
             match (&attempt.last, self.memory.policy().on_full()) {
                 (Some(Refusal::Encode(error)), _) => {
                     return Err(Error::Encode { key: format!("{:?}", newcomer.key), source: error.clone() });
@@ -154,9 +165,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 (Some(Refusal::RuntimeGone), _) => return Err(Error::RuntimeGone { operation: "insert" }),
                 (_, OnFull::Keep) => {
                     let mut share = self.memory.take_over(newcomer.weight);
-                    return self
-                        .enter(newcomer, &mut share)
-                        .map_err(|_| Error::RuntimeGone { operation: "insert" });
+                    return self.enter(newcomer, &mut share).map_err(|_| self.gone("insert"));
                 }
                 (_, OnFull::Wait(_)) if !self.tiers.is_empty() => {}
                 _ => return Err(self.full(&newcomer, newcomer.weight, attempt.last.as_ref())),

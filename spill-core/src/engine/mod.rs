@@ -71,6 +71,8 @@ pub(crate) struct Shared<K: Key, V> {
     /// Values larger than a stage are encoded and compressed one at a time.
     pub(crate) large: Semaphore,
     pub(crate) closed: AtomicBool,
+    /// The spiller has ended: nobody makes room any more.
+    pub(crate) ended: AtomicBool,
     /// Counts the times the spiller found that nothing more can leave memory.
     pub(crate) stuck: watch::Sender<u64>,
     pub(crate) pressure: watch::Sender<Pressure>,
@@ -108,6 +110,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             spilling: Arc::new(Semaphore::new(SPILLS_AT_ONCE)),
             large: Semaphore::new(1),
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             stuck: watch::channel(0).0,
             pressure: watch::channel(Pressure::Normal).0,
             spill_buffers,
@@ -138,6 +141,17 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     pub(crate) fn check_open(&self, operation: &'static str) -> Result<(), Error> {
         if self.closed.load(Acquire) { Err(Error::Closed { operation }) } else { Ok(()) }
+    }
+
+    /// As [`check_open`](Self::check_open); also refuses when the tasks have ended with their runtime.
+    pub(crate) fn check_running(&self, operation: &'static str) -> Result<(), Error> {
+        self.check_open(operation)?;
+        if self.ended.load(Acquire) { Err(Error::RuntimeGone { operation }) } else { Ok(()) }
+    }
+
+    /// Why a task of this buffer ended without an answer.
+    pub(crate) fn gone(&self, operation: &'static str) -> Error {
+        self.check_open(operation).err().unwrap_or(Error::RuntimeGone { operation })
     }
 
     /// Deals with what an entry left behind, and hands its value on.

@@ -65,7 +65,8 @@ impl<K: Key, V: Send + Sync + 'static> InFlight<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Drop for InFlight<K, V> {
     fn drop(&mut self) {
-        self.finish(Err(Error::RuntimeGone { operation: "get" }));
+        let error = self.shared.gone("get");
+        self.finish(Err(error));
     }
 }
 

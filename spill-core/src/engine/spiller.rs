@@ -1,7 +1,10 @@
 //! Moves entries out of memory: picks victims, writes them in batches, hands a batch to the next tier when
 //! one can't take it, and says so when nothing more can leave.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Release},
+    time::Duration,
+};
 
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -54,13 +57,24 @@ pub(crate) struct Evicting<K, V> {
 
 /// Spills whenever memory has to shrink, as long as the buffer lives.
 pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, V>>) {
+    let shared = Spiller(shared);
     loop {
-        let retry_at = shared.drain().await;
+        let retry_at = shared.0.drain().await;
         let far = Instant::now() + Duration::from_secs(3600);
         tokio::select! {
-            () = shared.wake_spiller.notified() => {}
+            () = shared.0.wake_spiller.notified() => {}
             () = tokio::time::sleep_until(retry_at.unwrap_or(far)) => {}
         }
+    }
+}
+
+/// Tells those who wait for room when nobody makes any: with the runtime, or the buffer.
+struct Spiller<K: Key, V>(Arc<Shared<K, V>>);
+
+impl<K: Key, V> Drop for Spiller<K, V> {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Release);
+        self.0.stuck.send_modify(|times| *times += 1);
     }
 }
 
