@@ -196,6 +196,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Writes a newcomer to a tier and enters it as spilled. What was under its key before stays until then.
     async fn store_directly(self: &Arc<Self>, newcomer: &Newcomer<K, V>) -> Result<(), Refusal> {
         let Newcomer { key, id, weight, value } = newcomer;
+        // Goes with this future.
+        let waiting = Arc::new(());
         let item = Item {
             key: key.clone(),
             id: *id,
@@ -204,6 +206,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             leaving: None,
             encoded: None,
             need: 0,
+            caller: Arc::downgrade(&waiting),
         };
         let (done, outcome) = oneshot::channel();
         let shared = self.clone();
@@ -211,7 +214,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             let permit = shared.spilling.clone().acquire_owned().await;
             let outcomes = shared.spill(vec![item]).await;
             drop(permit);
-            // Nobody listens when the insert was dropped; the entry is there all the same.
+            // Nobody listens when the insert was dropped.
             drop(done.send(outcomes.into_iter().next().map(|outcome| outcome.stored)));
         });
         match outcome.await {

@@ -18,7 +18,7 @@ use crate::{
     entry::Phase,
     frame::frame_len,
     ledger::{QuotaLevels, Reservation},
-    table::{Evicted, Item, Key, PutEnd},
+    table::{Abandoned, Evicted, Item, Key, PutEnd},
     tier::Tier,
     usage::Pressure,
 };
@@ -383,8 +383,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let (key, id, weight) = (item.key.clone(), item.id, item.weight);
         if item.leaving.is_none() {
             // A heavy value being inserted: it becomes visible now, and what was there before goes.
-            if let Some(left) = self.table.insert_spilled(key, id, weight, at) {
-                drop(self.settle(left));
+            match self.table.insert_spilled(item, at) {
+                Ok(left) => drop(left.and_then(|left| self.settle(left))),
+                Err(Abandoned) => self.bury(at, weight),
             }
             return;
         }
