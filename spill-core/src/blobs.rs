@@ -242,14 +242,13 @@ impl<K> Blobs<K> {
         Some((blob.id, range, encoded))
     }
 
-    /// A reader goes.
-    pub(crate) fn close(&mut self, index: u32) {
-        let Some(blob) = self.get(index) else { return };
+    /// A reader goes. `true`: the blob can be deleted from now on.
+    pub(crate) fn close(&mut self, index: u32) -> bool {
+        let Some(blob) = self.get(index) else { return false };
         blob.readers -= 1;
-        if blob.dooms() {
-            let doomed = Doomed { blob: index, id: blob.id };
-            self.doomed.push(doomed);
-        }
+        let doomed = blob.dooms().then_some(Doomed { blob: index, id: blob.id });
+        self.doomed.extend(doomed);
+        doomed.is_some()
     }
 
     pub(crate) fn take_doomed(&mut self, limit: usize) -> Vec<Doomed> {

@@ -189,10 +189,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
                 shared.counters.hit(clean);
                 Ok(Some(value))
             }
-            Found::Absent => {
-                shared.counters.miss();
-                Ok(None)
-            }
+            Found::Absent => shared.absent("get"),
             Found::Away => Box::pin(self.get_spilled(key)).await,
         }
     }
@@ -205,10 +202,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         let shared = self.shared();
         loop {
             let flight = match shared.table.fetch(key) {
-                Fetch::Absent => {
-                    shared.counters.miss();
-                    return Ok(None);
-                }
+                Fetch::Absent => return shared.absent("get"),
                 Fetch::Here(value, _) => {
                     shared.counters.hit(false);
                     return Ok(Some(value));
@@ -343,10 +337,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         shared.check_open("take")?;
         loop {
             let (value, id, count): (_, _, fn(&Counters)) = match shared.table.fetch(key) {
-                Fetch::Absent => {
-                    shared.counters.miss();
-                    return Ok(None);
-                }
+                Fetch::Absent => return shared.absent("take"),
                 Fetch::Here(value, id) => (Some(value), id, |counters| counters.hit(false)),
                 Fetch::Alive(value, id) => (Some(value), id, Counters::hit_alive),
                 Fetch::Join(flight, id) => (flight.landing().await?, id, Counters::hit_restored),
@@ -381,8 +372,9 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         shared.check_open("remove")?;
         let left = shared.table.remove(key, None);
         let there = left.is_some();
-        if let Some(left) = left {
-            drop(shared.settle(left));
+        match left {
+            Some(left) => drop(shared.settle(left)),
+            None => shared.check_open("remove")?,
         }
         Ok(there)
     }
@@ -473,11 +465,11 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
             Evicted::Stale => return Ok(None),
         };
         let (name, weight) = (format!("{:?}", item.key), item.weight);
-        let outcomes = self.run_spill(vec![item]).await.ok_or(Error::RuntimeGone { operation })?;
+        let outcomes = self.run_spill(vec![item]).await.ok_or_else(|| shared.gone(operation))?;
         match outcomes.into_iter().next().map(|outcome| outcome.stored) {
             Some(Ok(stored)) => Ok(Some(Eviction { weight, stored })),
             Some(Err(refusal)) => Err(shared.full_error(operation, name, weight, Some(&refusal))),
-            None => Err(Error::RuntimeGone { operation }),
+            None => Err(shared.gone(operation)),
         }
     }
 
@@ -527,8 +519,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
             let picked = shared.pick(bytes - freed, cap);
             let (mut round, mut go_on) = (picked.freed, false);
             if !picked.items.is_empty() {
-                let outcomes =
-                    self.run_spill(picked.items).await.ok_or(Error::RuntimeGone { operation: "reclaim" })?;
+                let outcomes = self.run_spill(picked.items).await.ok_or_else(|| shared.gone("reclaim"))?;
                 round += outcomes
                     .iter()
                     .filter(|outcome| outcome.stored.is_ok())
@@ -741,6 +732,13 @@ impl Events {
 }
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
+    /// The answer for a key that is not there; unless that is because everything was just closed.
+    fn absent(&self, operation: &'static str) -> Result<Option<Arc<V>>, Error> {
+        self.check_open(operation)?;
+        self.counters.miss();
+        Ok(None)
+    }
+
     pub(crate) fn usage(&self) -> Usage {
         let [resident, spilling, spilled, restoring, clean] = self.table.tallies();
         let levels = self.memory.levels();

@@ -211,6 +211,8 @@ pub(crate) struct Item<K, V> {
     pub(crate) encoded: Option<Payload>,
     /// Bytes of its frame in the tier where it needs most, of those that had no room for it.
     pub(crate) need: u64,
+    /// For a heavy value being inserted: whether its caller still waits.
+    pub(crate) caller: Weak<()>,
 }
 
 /// What an eviction came to.
@@ -252,6 +254,10 @@ pub(crate) struct Leftovers<V> {
 /// An insert that its share does not pay for: what was there went meanwhile.
 #[derive(Debug)]
 pub(crate) struct Shortfall;
+
+/// A heavy insert whose caller does not wait for it any more.
+#[derive(Debug)]
+pub(crate) struct Abandoned;
 
 #[derive(Debug)]
 pub(crate) struct Table<K: Eq + Hash, V> {
@@ -567,21 +573,31 @@ impl<K: Key, V> Table<K, V> {
         }
     }
 
-    /// Puts an entry under a key whose value is in a tier already.
-    pub(crate) fn insert_spilled(&self, key: K, id: EntryId, weight: u64, at: Place) -> Option<Leftovers<V>> {
+    /// Puts a heavy entry, whose value is in a tier already, under its key. `Err`: its caller has given up.
+    /// That is looked at under the lock: what the caller did since then must not be undone.
+    pub(crate) fn insert_spilled(
+        &self,
+        item: Item<K, V>,
+        at: Place,
+    ) -> Result<Option<Leftovers<V>>, Abandoned> {
+        let Item { key, id, weight, caller, .. } = item;
         let entry = Entry { id, weight, state: State::Spilled { at, held: false } };
-        match self.map.entry(key) {
+        let place = self.map.entry(key);
+        if caller.strong_count() == 0 {
+            return Err(Abandoned);
+        }
+        match place {
             MapEntry::Vacant(place) => {
                 place.insert(entry);
                 self.moved(Phase::Absent, Phase::Spilled, weight);
-                None
+                Ok(None)
             }
             MapEntry::Occupied(mut place) => {
                 let phase = place.get().state.phase();
-                let (_, effects) = step(phase, Event::Insert)?;
+                let Some((_, effects)) = step(phase, Event::Insert) else { return Ok(None) };
                 let old = place.insert(entry);
                 self.replaced(phase, old.weight, Phase::Spilled, weight);
-                Some(self.leftovers(&old, effects))
+                Ok(Some(self.leftovers(&old, effects)))
             }
         }
     }
@@ -608,6 +624,11 @@ impl<K: Key, V> Table<K, V> {
         let free = effects.contains(&Effect::FreeWeight);
         if matches!(old.state, State::Spilled { held: true, .. }) {
             self.held.lock().remove(&old.id);
+        }
+        if self.pinned.load(SeqCst) > 0 {
+            let mut pins = self.pins.lock();
+            pins.remove(&old.id);
+            self.pinned.store(pins.len() as u64, SeqCst);
         }
         Leftovers {
             id: old.id,

@@ -10,11 +10,12 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    BlobId, Share, Store, Stored,
+    BlobId, Share, Store, StoreError, StoreErrorKind, Stored,
     blobs::{Blob, Blobs, Doomed},
     frame::Compression,
     ledger::Quota,
@@ -45,6 +46,10 @@ pub(crate) struct Tier<K> {
     /// they are taken out: most have become something else by then.
     clean: Mutex<VecDeque<(K, Place)>>,
     next_blob: AtomicU64,
+    /// Wakes the task that deletes this tier's dead blobs.
+    pub(crate) wake_deleter: Notify,
+    /// Wakes the task that compacts this tier's worn blobs.
+    pub(crate) wake_compactor: Notify,
     /// Held by whoever makes room here.
     pub(crate) making_room: tokio::sync::Mutex<()>,
 }
@@ -96,6 +101,8 @@ impl<K> Tier<K> {
             health: Mutex::default(),
             clean: Mutex::default(),
             next_blob: 0.into(),
+            wake_deleter: Notify::new(),
+            wake_compactor: Notify::new(),
             making_room: tokio::sync::Mutex::default(),
         }
     }
@@ -159,6 +166,13 @@ impl<K> Tier<K> {
         Some(Reader { tier: self.clone(), blob: at.blob(), id, range, encoded })
     }
 
+    /// A reader of a blob is done. If the blob's last entry went meanwhile, it can be deleted now.
+    pub(crate) fn close_reader(&self, blob: u32) {
+        if self.blobs.lock().close(blob) {
+            self.wake_deleter.notify_one();
+        }
+    }
+
     /// Blobs without a live frame or a reader, up to `limit`. They stay counted until [`deleted`](Self::deleted).
     pub(crate) fn doomed(&self, limit: usize) -> Vec<Doomed> {
         self.blobs.lock().take_doomed(limit)
@@ -178,10 +192,23 @@ impl<K> Tier<K> {
     /// A blob that may be in the store although it is not entered: it has to be deleted like a dead one.
     pub(crate) fn stray(&self, id: BlobId, stored: Stored) {
         self.blobs.lock().enter_dead(id, stored);
+        self.wake_deleter.notify_one();
     }
 
     pub(crate) fn with_blobs<R>(&self, look: impl FnOnce(&mut Blobs<K>) -> R) -> R {
         look(&mut self.blobs.lock())
+    }
+
+    /// Reads a range of a blob: exactly that many bytes, or an error.
+    pub(crate) async fn read(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let want = range.end - range.start;
+        let read = self.store.get(id, range).await?;
+        if read.len() as u64 == want {
+            return Ok(read);
+        }
+        let source = format!("the store gave {} bytes where {want} were asked for", read.len());
+        let error = StoreError::new(StoreErrorKind::Corrupt, "get", self.store.info().name.clone());
+        Err(error.with_blob(id).with_source(source))
     }
 
     // ---- second copies
@@ -239,7 +266,7 @@ pub(crate) struct Reader<K> {
 
 impl<K> Drop for Reader<K> {
     fn drop(&mut self) {
-        self.tier.blobs.lock().close(self.blob);
+        self.tier.close_reader(self.blob);
     }
 }
 

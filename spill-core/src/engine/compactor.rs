@@ -36,9 +36,8 @@ pub(crate) enum Why {
 
 /// Compacts one tier's blobs when they are worn, as long as the buffer lives.
 pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, V>>, tier: Arc<Tier<K>>) {
-    let [_, wake] = &shared.wake_reclaimers[usize::from(tier.index)];
     loop {
-        wake.notified().await;
+        tier.wake_compactor.notified().await;
         while is_worn(&tier) {
             let _one_at_a_time = tier.making_room.lock().await;
             // What is dead as a whole costs no copy; and a blob just compacted must not count as garbage.
@@ -73,7 +72,7 @@ pub(crate) async fn compact_one<K: Key, V: Send + Sync + 'static>(
     });
     match worn {
         Some(worn) => {
-            let guard = Opened { shared, tier, blob: worn.blob };
+            let guard = Opened { tier, blob: worn.blob };
             let done = copy(shared, tier, &worn).await;
             drop(guard);
             done.unwrap_or(false)
@@ -83,16 +82,14 @@ pub(crate) async fn compact_one<K: Key, V: Send + Sync + 'static>(
 }
 
 /// A blob being compacted; deleted, when nothing in it is alive any more, after this is dropped.
-struct Opened<'a, K: Key, V: Send + Sync + 'static> {
-    shared: &'a Shared<K, V>,
+struct Opened<'a, K> {
     tier: &'a Tier<K>,
     blob: u32,
 }
 
-impl<K: Key, V: Send + Sync + 'static> Drop for Opened<'_, K, V> {
+impl<K> Drop for Opened<'_, K> {
     fn drop(&mut self) {
-        self.tier.with_blobs(|blobs| blobs.close(self.blob));
-        self.shared.wake_reclaimers[usize::from(self.tier.index)][0].notify_one();
+        self.tier.close_reader(self.blob);
     }
 }
 
@@ -135,7 +132,7 @@ async fn read_live<K>(tier: &Tier<K>, worn: &Worn<K>) -> Result<Vec<Bytes>, Stor
     let mut frames = Vec::with_capacity(worn.live.len());
     for run in runs(&worn.live) {
         let start = run.start;
-        let bytes = tier.store.get(worn.id, run.clone()).await.map_err(|error| error.kind())?;
+        let bytes = tier.read(worn.id, run.clone()).await.map_err(|error| error.kind())?;
         let in_run =
             worn.live.iter().filter(|(_, range, _)| run.start <= range.start && range.end <= run.end);
         for (_, range, _) in in_run {

@@ -1,7 +1,7 @@
 //! Brings new values in: at once when there is room, else when it is their turn, or straight to a tier when
 //! they can never be resident or nothing else can leave.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Acquire};
 
 use tokio::{sync::oneshot, time::Instant};
 
@@ -79,6 +79,13 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 if let Some(left) = left {
                     drop(self.settle(left));
                 }
+                // Closing may have removed everything just before this came in.
+                if self.closed.load(Acquire)
+                    && let Some(left) = self.table.remove(&key, Some(id))
+                {
+                    drop(self.settle(left));
+                    return Err(Newcomer { key, id, weight, value });
+                }
                 self.queue.admit(&self.table, key, id);
                 if self.memory.policy().spill_down_to(&self.memory.levels()).is_some() {
                     self.wake_spiller.notify_one();
@@ -139,13 +146,17 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         self.wake_spiller.notify_one();
         let mut attempt = Attempt::default();
         loop {
+            self.check_running("insert")?;
             tokio::select! {
                 biased;
-                share = &mut wait => return Ok(share.map_or(Room::TooHeavy, Room::InMemory)),
+                share = &mut wait => {
+                    self.check_open("insert")?;
+                    return Ok(share.map_or(Room::TooHeavy, Room::InMemory));
+                }
                 changed = stuck.changed() => changed.map_err(|_| Error::RuntimeGone { operation: "insert" })?,
                 () = until(deadline) => return Err(self.full(newcomer, need, attempt.last.as_ref())),
             }
-            self.check_open("insert")?;
+            self.check_running("insert")?;
             // Nothing else can leave. The newcomer is the last candidate itself.
             if self.may_fit(&attempt) && attempt.note(self.store_directly(newcomer).await) {
                 return Ok(Room::Stored);
@@ -174,7 +185,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             if self.may_fit(&attempt) && attempt.note(self.store_directly(&newcomer).await) {
                 return Ok(None);
             }
-            self.check_open("insert")?;
+            self.check_running("insert")?;
             match (&attempt.last, self.memory.policy().on_full()) {
                 (Some(Refusal::Encode(error)), _) => {
                     return Err(Error::Encode { key: format!("{:?}", newcomer.key), source: error.clone() });
@@ -182,10 +193,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 (Some(Refusal::RuntimeGone), _) => return Err(Error::RuntimeGone { operation: "insert" }),
                 (_, OnFull::Keep) => {
                     let mut share = self.memory.take_over(newcomer.weight);
-                    return self
-                        .enter(newcomer, &mut share)
-                        .map(|()| None)
-                        .map_err(|_| Error::RuntimeGone { operation: "insert" });
+                    return self.enter(newcomer, &mut share).map(|()| None).map_err(|_| self.gone("insert"));
                 }
                 (_, OnFull::Wait(_)) if !self.tiers.is_empty() => {}
                 _ => return Err(self.full(&newcomer, newcomer.weight, attempt.last.as_ref())),
@@ -216,6 +224,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Writes a newcomer to a tier and enters it as spilled. What was under its key before stays until then.
     async fn store_directly(self: &Arc<Self>, newcomer: &Newcomer<K, V>) -> Result<(), Refusal> {
         let Newcomer { key, id, weight, value } = newcomer;
+        // Goes with this future.
+        let waiting = Arc::new(());
         let item = Item {
             key: key.clone(),
             id: *id,
@@ -224,6 +234,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             leaving: None,
             encoded: None,
             need: 0,
+            caller: Arc::downgrade(&waiting),
         };
         let (done, outcome) = oneshot::channel();
         let shared = self.clone();
@@ -231,7 +242,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             let permit = shared.spilling.clone().acquire_owned().await;
             let outcomes = shared.spill(vec![item]).await;
             drop(permit);
-            // Nobody listens when the insert was dropped; the entry is there all the same.
+            // Nobody listens when the insert was dropped.
             drop(done.send(outcomes.into_iter().next().map(|outcome| outcome.stored)));
         });
         match outcome.await {

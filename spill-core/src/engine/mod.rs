@@ -71,6 +71,8 @@ pub(crate) struct Shared<K: Key, V> {
     /// Values larger than a stage are encoded and compressed one at a time.
     pub(crate) large: Semaphore,
     pub(crate) closed: AtomicBool,
+    /// The spiller has ended: nobody makes room any more.
+    pub(crate) ended: AtomicBool,
     /// Counts the times the spiller found that nothing more can leave memory.
     pub(crate) stuck: watch::Sender<u64>,
     /// Changes when a tier has more room or memory another limit: what can't be resident waits for that.
@@ -81,7 +83,6 @@ pub(crate) struct Shared<K: Key, V> {
     /// The slice of the memory limit that is kept for buffers.
     spill_buffers: u64,
     pub(crate) wake_spiller: Notify,
-    pub(crate) wake_reclaimers: Vec<[Notify; 2]>,
     last_stuck: Mutex<Option<Instant>>,
     /// Bytes of buffers in use by spills, restores and compactions.
     pub(crate) buffers: AtomicU64,
@@ -107,13 +108,13 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             .clamp(64, u32::MAX >> 4);
         Arc::new(Self {
             owner: random(),
-            wake_reclaimers: tiers.iter().map(|_| Default::default()).collect(),
             stages: StagePool::new(stage, SPILLS_AT_ONCE),
             reading: Arc::new(Semaphore::new(reading_kib as usize)),
             reading_kib,
             spilling: Arc::new(Semaphore::new(SPILLS_AT_ONCE)),
             large: Semaphore::new(1),
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             stuck: watch::channel(0).0,
             room_news: watch::channel(()).0,
             pressure: watch::channel(Pressure::Normal).0,
@@ -148,6 +149,17 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         if self.closed.load(Acquire) { Err(Error::Closed { operation }) } else { Ok(()) }
     }
 
+    /// As [`check_open`](Self::check_open); also refuses when the tasks have ended with their runtime.
+    pub(crate) fn check_running(&self, operation: &'static str) -> Result<(), Error> {
+        self.check_open(operation)?;
+        if self.ended.load(Acquire) { Err(Error::RuntimeGone { operation }) } else { Ok(()) }
+    }
+
+    /// Why a task of this buffer ended without an answer.
+    pub(crate) fn gone(&self, operation: &'static str) -> Error {
+        self.check_open(operation).err().unwrap_or(Error::RuntimeGone { operation })
+    }
+
     /// Deals with what an entry left behind, and hands its value on.
     pub(crate) fn settle(&self, left: Leftovers<V>) -> Option<Arc<V>> {
         if let Some(slot) = left.slot {
@@ -168,8 +180,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) fn bury(&self, at: Place, weight: u64) {
         let Some(tier) = self.tiers.get(at.tier()) else { return };
         let doomed = tier.bury(at, weight);
-        let [delete, compact] = &self.wake_reclaimers[at.tier()];
-        if doomed { delete.notify_one() } else { compact.notify_one() }
+        if doomed { tier.wake_deleter.notify_one() } else { tier.wake_compactor.notify_one() }
     }
 
     /// Memory came free, or something in it can be picked, other than by a spill.

@@ -14,10 +14,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Deletes one tier's dead blobs as they come, as long as the buffer lives.
 pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, V>>, tier: Arc<Tier<K>>) {
-    let [wake, _] = &shared.wake_reclaimers[usize::from(tier.index)];
     let mut wait = FIRST_WAIT;
     loop {
-        wake.notified().await;
+        tier.wake_deleter.notified().await;
         while !delete_doomed(&shared, &tier).await {
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);

@@ -44,6 +44,9 @@ impl<K: Key, V: Send + Sync + 'static> InFlight<K, V> {
     fn finish(&mut self, landing: Landing<V>) {
         let Some(Request { key, id, landing: waiting, .. }) = self.request.take() else { return };
         let shared = &self.shared;
+        // A read that failed of an entry that was replaced or removed meanwhile is nobody's error: look again.
+        let overtaken = landing.is_err() && shared.table.locate(&key, id).is_none();
+        let landing = if overtaken { Ok(None) } else { landing };
         let value = match &landing {
             Ok(Some(value)) => Some((value, self.share.take())),
             _ => None,
@@ -63,7 +66,8 @@ impl<K: Key, V: Send + Sync + 'static> InFlight<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Drop for InFlight<K, V> {
     fn drop(&mut self) {
-        self.finish(Err(Error::RuntimeGone { operation: "get" }));
+        let error = self.shared.gone("get");
+        self.finish(Err(error));
     }
 }
 
@@ -196,7 +200,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let Ok(_reading) = self.reading.acquire_many(kib).await else { return };
         let _buffered = self.buffered(bytes);
         let reading = std::time::Instant::now();
-        match tier.store.get(id, range.clone()).await {
+        match tier.read(id, range.clone()).await {
             Ok(read) => {
                 self.counters.read(bytes, reading.elapsed());
                 let entries = run.len() as u64;

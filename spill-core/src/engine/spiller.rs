@@ -1,7 +1,10 @@
 //! Moves entries out of memory: picks victims, writes them in batches, hands a batch to the next tier when
 //! one can't take it, and says so when nothing more can leave.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Release},
+    time::Duration,
+};
 
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -15,7 +18,7 @@ use crate::{
     entry::Phase,
     frame::frame_len,
     ledger::{QuotaLevels, Reservation},
-    table::{Evicted, Item, Key, PutEnd},
+    table::{Abandoned, Evicted, Item, Key, PutEnd},
     tier::Tier,
     usage::Pressure,
 };
@@ -68,13 +71,24 @@ impl<K, V> Default for Evicting<K, V> {
 
 /// Spills whenever memory has to shrink, as long as the buffer lives.
 pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, V>>) {
+    let shared = Spiller(shared);
     loop {
-        let retry_at = shared.drain().await;
+        let retry_at = shared.0.drain().await;
         let far = Instant::now() + Duration::from_secs(3600);
         tokio::select! {
-            () = shared.wake_spiller.notified() => {}
+            () = shared.0.wake_spiller.notified() => {}
             () = tokio::time::sleep_until(retry_at.unwrap_or(far)) => {}
         }
+    }
+}
+
+/// Tells those who wait for room when nobody makes any: with the runtime, or the buffer.
+struct Spiller<K: Key, V>(Arc<Shared<K, V>>);
+
+impl<K: Key, V> Drop for Spiller<K, V> {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Release);
+        self.0.stuck.send_modify(|times| *times += 1);
     }
 }
 
@@ -350,7 +364,6 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
                 // counted until that is done.
                 reservation.abandon();
                 tier.stray(id, Stored { bytes, allocated: 0 });
-                self.shared.wake_reclaimers[usize::from(tier.index)][0].notify_one();
                 self.shared.write_failed(tier, &error);
                 Err((error, frames))
             }
@@ -423,8 +436,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let (key, id, weight) = (item.key.clone(), item.id, item.weight);
         if item.leaving.is_none() {
             // A heavy value being inserted: it becomes visible now, and what was there before goes.
-            if let Some(left) = self.table.insert_spilled(key, id, weight, at) {
-                drop(self.settle(left));
+            match self.table.insert_spilled(item, at) {
+                Ok(left) => drop(left.and_then(|left| self.settle(left))),
+                Err(Abandoned) => self.bury(at, weight),
             }
             return;
         }

@@ -43,7 +43,16 @@ impl<K: Key, V> Table<K, V> {
                 self.moved(phase, next, weight);
                 drop(entry);
                 let leaving = Some(Leaving::new(self.memory.adopt(weight)));
-                Evicted::Put(Item { key, id, weight, value, leaving, encoded: None, need: 0 })
+                Evicted::Put(Item {
+                    key,
+                    id,
+                    weight,
+                    value,
+                    leaving,
+                    encoded: None,
+                    need: 0,
+                    caller: Weak::new(),
+                })
             }
             State::Clean { value, at, .. } => {
                 let (value, at) = (value.clone(), *at);
