@@ -552,14 +552,19 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     {
         let shared = self.shared();
         shared.check_open("pin")?;
-        // It can be evicted again between being read and being pinned, but hardly so often.
+        // It can be evicted again between being read and being pinned, but hardly so often: kept here, it is
+        // brought in the next time without waiting for a read.
+        let mut kept = None;
         for _ in 0..3 {
             match shared.table.pin(key) {
                 Pinning::Absent => return Ok(None),
                 Pinning::Pinned(key, id, value) => {
                     return Ok(Some(PinGuard { buffer: self.clone(), key, id, value }));
                 }
-                Pinning::Away => Box::pin(shared.bring_home(key)).await?,
+                Pinning::Away => {
+                    let value = Box::pin(shared.bring_home(key)).await?;
+                    drop(std::mem::replace(&mut kept, value));
+                }
             }
         }
         Err(shared.full_error("pin", "an entry".into(), 0, None))

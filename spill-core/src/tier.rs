@@ -187,6 +187,8 @@ impl<K> Tier<K> {
     /// Deleting failed: to be tried again.
     pub(crate) fn not_deleted(&self, doomed: Doomed) {
         self.blobs.lock().doom(doomed);
+        // Whoever was to delete it may have looked meanwhile and found nothing.
+        self.wake_deleter.notify_one();
     }
 
     /// A blob that may be in the store although it is not entered: it has to be deleted like a dead one.

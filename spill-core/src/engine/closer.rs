@@ -39,9 +39,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     /// What evicting one comes to when there is no candidate.
     pub(crate) fn nothing_to_evict<T>(&self) -> Result<Option<T>, Error> {
-        let resident = self.table.tally(Phase::Resident).entries;
-        let pinned = self.table.pinned().entries;
-        if resident <= pinned {
+        // Clean ones are pinned as well.
+        let here = self.table.tally(Phase::Resident) + self.table.tally(Phase::Clean);
+        if here.entries <= self.table.pinned().entries {
             return Ok(None);
         }
         // Every one that is there was refused by all tiers, or can't be encoded.

@@ -87,12 +87,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                     return Err(Newcomer { key, id, weight, value });
                 }
                 self.queue.admit(&self.table, key, id);
-                if self.memory.policy().spill_down_to(&self.memory.levels()).is_some() {
-                    self.wake_spiller.notify_one();
-                } else {
-                    // Somebody may wait for a victim, and here is one.
-                    self.room_in_memory();
-                }
+                self.shrink();
                 Ok(())
             }
             Err(_) => Err(Newcomer { key, id, weight, value }),

@@ -183,6 +183,15 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         if doomed { tier.wake_deleter.notify_one() } else { tier.wake_compactor.notify_one() }
     }
 
+    /// Something came into memory: others may have to leave for it, or it for others.
+    pub(crate) fn shrink(&self) {
+        if self.memory.policy().spill_down_to(&self.memory.levels()).is_some() {
+            self.wake_spiller.notify_one();
+        } else {
+            self.room_in_memory();
+        }
+    }
+
     /// Memory came free, or something in it can be picked, other than by a spill.
     pub(crate) fn room_in_memory(&self) {
         if self.memory.first_need().is_some() || self.pressed.load(Relaxed) {

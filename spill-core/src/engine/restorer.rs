@@ -56,6 +56,7 @@ impl<K: Key, V: Send + Sync + 'static> InFlight<K, V> {
                 shared.note_clean(key.clone(), at);
             }
             shared.queue.admit(&shared.table, key, id);
+            shared.shrink();
         }
         // Bytes that turned out not to be needed go before anybody is woken.
         drop(self.share.take());
@@ -124,26 +125,28 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         }
     }
 
-    /// Brings a spilled value into memory, to stay there if it can.
-    pub(crate) async fn bring_home<Q>(self: &Arc<Self>, key: &Q) -> Result<(), Error>
+    /// Brings a spilled value into memory, to stay there if it can. As long as the caller keeps what is
+    /// returned, bringing it in again costs no read.
+    pub(crate) async fn bring_home<Q>(self: &Arc<Self>, key: &Q) -> Result<Option<Arc<V>>, Error>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let Some((_, weight, ..)) = self.table.find(key) else { return Ok(()) };
+        let Some((_, weight, ..)) = self.table.find(key) else { return Ok(None) };
         let limit = self.memory.levels().limit;
         match self.table.fetch(key) {
-            Fetch::Absent | Fetch::Here(..) => {}
+            Fetch::Absent => Ok(None),
+            Fetch::Here(value, _) => Ok(Some(value)),
             fetch if weight > limit => {
                 if let Fetch::Start(request, _) = fetch {
                     self.start_restore(vec![request], Purpose::Take);
                 }
-                return Err(Error::TooHeavy { operation: "pin", key: "an entry".into(), weight, limit });
+                Err(Error::TooHeavy { operation: "pin", key: "an entry".into(), weight, limit })
             }
-            Fetch::Join(flight, _) => drop(flight.landing().await?),
+            Fetch::Join(flight, _) => flight.landing().await,
             Fetch::Start(request, flight) => {
                 self.start_restore(vec![request], Purpose::Keep);
-                drop(flight.landing().await?);
+                flight.landing().await
             }
             Fetch::Alive(value, id) => {
                 let share = self.room_for_restore(weight).await;
@@ -151,10 +154,11 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                     && self.table.come_home(&key, id, &value, share)
                 {
                     self.queue.admit(&self.table, key, id);
+                    self.shrink();
                 }
+                Ok(Some(value))
             }
         }
-        Ok(())
     }
 
     fn reader_of(&self, flight: &InFlight<K, V>) -> Option<Reader<K>> {
