@@ -1,3 +1,16 @@
 //! The behaviour of the buffer, rule by rule and case by case.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests cast small numbers")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test ends with a panic")]
+#![allow(clippy::wildcard_imports, reason = "the harness is written to be used whole")]
+
+mod harness;
+
+mod attacks;
+mod cases;
+mod cases_load;
+mod rules_a;
+mod rules_c;
+mod rules_e;
+mod rules_g;
 mod smoke;
