@@ -373,7 +373,7 @@ fn two_runtimes_use_one_buffer() {
     one.block_on(finish(buffer));
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+type Start = fn(Buffer) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// The runtime that carries the buffer's work goes while work is under way.
 #[test]
@@ -391,7 +391,7 @@ fn a_runtime_shut_down_ends_calls_with_an_error_and_keeps_what_is_resident() {
             }
         });
         let (puts, _gets) = (scripted.faults.hold(Operation::Put), scripted.faults.hold(Operation::Get));
-        let calls: [(&str, fn(Buffer) -> Answer); 4] = [
+        let calls: [(&str, Start); 4] = [
             ("get", |b| Box::pin(async move { b.get(&1).await.map(drop) })),
             ("spill", |b| Box::pin(async move { b.spill(&2).await.map(drop) })),
             ("insert", |b| Box::pin(async move { Ok(b.insert(5, noise(5, 300)).await?) })),

@@ -180,7 +180,7 @@ async fn case_10_every_write_path_is_refused_the_same_way() {
     finish(buffer).await;
 }
 
-/// LMCache 207: what the caller does with its buffer after the insert changes nothing.
+/// `LMCache` 207: what the caller does with its buffer after the insert changes nothing.
 #[tokio::test]
 async fn case_12_the_callers_buffer_is_used_again() {
     let buffer = SpillBuffer::<u64, bytes::Bytes>::builder()
@@ -215,7 +215,7 @@ async fn case_12_the_callers_buffer_is_used_again() {
     finish(vectors).await;
 }
 
-/// LMCache 1981: a blob is unlinked behind our back.
+/// `LMCache` 1981: a blob is unlinked behind our back.
 #[tokio::test]
 async fn case_13_a_blob_that_vanished_costs_only_its_keys() {
     let root = tempfile::tempdir().unwrap();

@@ -485,7 +485,7 @@ async fn g10_each_key_appears_exactly_once_while_entries_move() {
             for round in 0..3000 {
                 let key = random.below(KEYS);
                 match round % 4 {
-                    0 => drop(buffer.insert(key, noise(key, 100)).await.unwrap()),
+                    0 => buffer.insert(key, noise(key, 100)).await.unwrap(),
                     1 => drop(buffer.spill(&key).await.unwrap()),
                     _ => drop(buffer.get(&key).await.unwrap().unwrap()),
                 }
