@@ -1,7 +1,18 @@
 //! The behaviour of the buffer, rule by rule and case by case.
 
-mod golden;
-mod rules_b;
-//mod rules_i;
-mod smoke;
+#![allow(clippy::cast_possible_truncation, reason = "tests cast small numbers")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test ends with a panic")]
+#![allow(clippy::wildcard_imports, reason = "the harness is written to be used whole")]
+
+mod harness;
 mod support;
+
+mod attacks;
+mod cases;
+mod cases_load;
+mod golden;
+mod rules_a;
+mod rules_b;
+mod rules_c;
+mod rules_e;
+mod rules_g;
