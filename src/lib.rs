@@ -61,17 +61,9 @@ pub use machine::total_memory;
 /// assert!(registry.compressor("zstd", Some("3")).is_ok());
 /// ```
 pub fn registry() -> Registry {
-    let registry = [
-        ("file", "fs"),
-        ("s3", "object"),
-        ("gs", "object"),
-        ("az", "object"),
-        ("lz4", "lz4"),
-        ("snappy", "snappy"),
-        ("zstd", "zstd"),
-    ]
-    .into_iter()
-    .fold(Registry::new(), |registry, (name, feature)| registry.with_known_feature(name, feature));
+    let registry = [("file", "fs"), ("lz4", "lz4"), ("snappy", "snappy"), ("zstd", "zstd")]
+        .into_iter()
+        .fold(Registry::new(), |registry, (name, feature)| registry.with_known_feature(name, feature));
     with_compressors(with_stores(registry))
 }
 

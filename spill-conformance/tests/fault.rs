@@ -1,4 +1,5 @@
 //! What a [`FaultStore`] does to the store it wraps.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "these are tests")]
 
 use std::{sync::Arc, time::Duration};
 

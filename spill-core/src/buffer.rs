@@ -281,7 +281,8 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     {
         let (mut weight, mut requests, mut flights) = (0, Vec::new(), Vec::new());
         for key in keys {
-            if weight >= most {
+            let next = self.shared().table.find(key).map_or(0, |(_, weight, ..)| weight);
+            if weight > 0 && weight + next > most {
                 break;
             }
             flights.push(match self.shared().table.fetch(key) {
@@ -523,8 +524,8 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         let cap = shared.tiers.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default() as u64;
         let mut freed = 0;
         while freed < bytes {
-            let picked = shared.pick(bytes - freed, cap, true);
-            let mut round = picked.freed;
+            let picked = shared.pick(bytes - freed, cap);
+            let (mut round, mut go_on) = (picked.freed, false);
             if !picked.items.is_empty() {
                 let outcomes =
                     self.run_spill(picked.items).await.ok_or(Error::RuntimeGone { operation: "reclaim" })?;
@@ -533,8 +534,10 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
                     .filter(|outcome| outcome.stored.is_ok())
                     .map(|outcome| outcome.weight)
                     .sum::<u64>();
+                // What can't be encoded or is too big for the room left does not keep those behind it.
+                go_on = !outcomes.iter().any(Outcome::is_hopeless);
             }
-            if round == 0 {
+            if round == 0 && !go_on {
                 break;
             }
             freed += round;
@@ -739,13 +742,11 @@ impl Events {
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) fn usage(&self) -> Usage {
-        let [resident, spilling, spilled, restoring, clean] =
-            [Phase::Resident, Phase::Spilling, Phase::Spilled, Phase::Restoring, Phase::Clean]
-                .map(|phase| self.table.tally(phase));
+        let [resident, spilling, spilled, restoring, clean] = self.table.tallies();
         let levels = self.memory.levels();
         let in_memory = resident + spilling + clean;
         Usage {
-            entries: self.table.len(),
+            entries: (in_memory + spilled + restoring).entries,
             memory: MemoryUsage {
                 limit: levels.limit,
                 resident: in_memory,

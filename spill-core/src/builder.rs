@@ -182,7 +182,7 @@ impl TierSpec {
         let fine = self.max_spill.map_or(u64::MAX, |max_spill| (max_spill / 16).max(SMALLEST_BATCH));
         let bytes = self.batch_bytes.unwrap_or_else(|| preferred.min(affordable).min(fine));
         // Offsets in a blob of many frames have 32 bits.
-        let most = u64::from(u32::MAX / 2);
+        let most = u64::from(u32::MAX / 2).min(self.store.info().max_blob);
         match usize::try_from(bytes) {
             Ok(batch_bytes) if (frame_len(1)..=most).contains(&bytes) => {
                 Ok(TierLimits { max_spill: self.max_spill, batch_bytes, batch_entries: entries })

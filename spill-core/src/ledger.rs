@@ -43,6 +43,8 @@ enum WaiterState {
     Waiting(Option<Waker>),
     /// Its bytes are taken; the future has not fetched them yet.
     Granted,
+    /// It can never be resident by now; the future has not heard of it yet.
+    TurnedAway,
     /// The bytes were fetched, or the future was dropped.
     Gone,
 }
@@ -89,7 +91,8 @@ impl Memory {
         Share { memory: self.clone(), bytes }
     }
 
-    /// Takes bytes as soon as it is this caller's turn and the policy says now.
+    /// Takes bytes as soon as it is this caller's turn and the policy says now. `None`: it can never be
+    /// resident, since the limit was lowered.
     pub(crate) fn wait(self: &Arc<Self>, need: u64) -> Wait {
         let waiter = Arc::new(Waiter { need, state: Mutex::new(WaiterState::Waiting(None)) });
         let mut queue = self.queue.lock();
@@ -136,7 +139,7 @@ impl Memory {
         }
     }
 
-    /// Lets in whoever can come in now.
+    /// Lets in whoever can come in now, and sends away who would wait for ever.
     pub(crate) fn wake(&self) {
         if self.waiting.load(SeqCst) > 0 {
             let wakers = self.grant(&mut self.queue.lock());
@@ -150,11 +153,16 @@ impl Memory {
         while let Some(first) = queue.front() {
             let mut state = first.state.lock();
             if let WaiterState::Waiting(waker) = &mut *state {
-                if !self.admit_now(first.need) {
-                    break;
-                }
+                let next = if self.admit_now(first.need) {
+                    WaiterState::Granted
+                } else {
+                    match self.admission(first.need) {
+                        Admission::ToTier | Admission::Refuse => WaiterState::TurnedAway,
+                        Admission::Now | Admission::AfterRoom => break,
+                    }
+                };
                 wakers.extend(waker.take());
-                *state = WaiterState::Granted;
+                *state = next;
             }
             drop(state);
             queue.pop_front();
@@ -246,9 +254,9 @@ pub(crate) struct Wait {
 }
 
 impl Future for Wait {
-    type Output = Share;
+    type Output = Option<Share>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Share> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Share>> {
         let mut state = self.waiter.state.lock();
         match &mut *state {
             WaiterState::Waiting(waker) => {
@@ -257,7 +265,11 @@ impl Future for Wait {
             }
             WaiterState::Granted => {
                 *state = WaiterState::Gone;
-                Poll::Ready(self.memory.adopt(self.waiter.need))
+                Poll::Ready(Some(self.memory.adopt(self.waiter.need)))
+            }
+            WaiterState::TurnedAway => {
+                *state = WaiterState::Gone;
+                Poll::Ready(None)
             }
             WaiterState::Gone => Poll::Pending,
         }
@@ -274,7 +286,7 @@ impl Drop for Wait {
                 // Those behind may fit where this one did not.
                 self.memory.wake();
             }
-            WaiterState::Gone => {}
+            WaiterState::TurnedAway | WaiterState::Gone => {}
         }
     }
 }
@@ -423,8 +435,8 @@ mod tests {
         assert!(poll(&mut large).is_none() && poll(&mut small).is_none());
         assert!(memory.try_take(1).is_none(), "nobody jumps the queue");
         drop(held);
-        assert_eq!(poll(&mut large).map(|share| share.bytes()), Some(90));
-        assert_eq!(poll(&mut small).map(|share| share.bytes()), Some(10));
+        assert_eq!(poll(&mut large).flatten().map(|share| share.bytes()), Some(90));
+        assert_eq!(poll(&mut small).flatten().map(|share| share.bytes()), Some(10));
         assert_eq!(memory.levels().used, 0);
     }
 
@@ -457,6 +469,20 @@ mod tests {
         drop(held);
     }
 
+    #[test]
+    fn lowering_the_limit_sends_those_away_who_would_wait_for_ever() {
+        let memory = memory(100);
+        let held = memory.try_take(60).unwrap();
+        let (mut large, mut small) = (memory.wait(90), memory.wait(50));
+        assert!(poll(&mut large).is_none() && poll(&mut small).is_none());
+        memory.set_limit(80);
+        assert!(poll(&mut large).unwrap().is_none());
+        assert!(poll(&mut small).is_none(), "its turn will come");
+        drop(held);
+        assert_eq!(poll(&mut small).flatten().map(|share| share.bytes()), Some(50));
+        assert_eq!(memory.levels().used, 0);
+    }
+
     /// Threads that take, wait, give up and drop at random always end with nothing taken and nobody left.
     #[test]
     fn no_wake_up_is_lost() {
@@ -475,7 +501,7 @@ mod tests {
                     }
                     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                     let share = runtime.block_on(poll_fn(|context| Pin::new(&mut wait).poll(context)));
-                    assert_eq!(share.bytes(), need);
+                    assert_eq!(share.unwrap().bytes(), need);
                 }
             }
         };

@@ -1,11 +1,45 @@
 //! The core of Spill: contracts, the life of an entry, the ledger, the engine and the buffer.
 //!
-//! Users take the `spill-buffer` crate, which adds local files, object storage and codecs. Authors of a
-//! store, a compressor or a policy need this one alone, and `spill-conformance` to prove it right.
+//! A [`SpillBuffer`] holds values in memory under a byte budget, moves the coldest to the first tier with room
+//! and brings them back when asked. It loses no key, and what it says it holds is what is there.
 //!
-//! No file system, no network, no codec library. Modules stand on floors; each imports only from lower ones
-//! (`tests/floors.rs` checks it): see ARCHITECTURE.md.
+//! **Services** take the `spill-buffer` crate, which re-exports this one and adds local files, object storage and
+//! codecs. **Authors of parts** need this crate alone, and `spill-conformance` to prove theirs right:
+//!
+//! | to bring your own | implement | look at | and hand it to |
+//! |---|---|---|---|
+//! | place to spill to | [`Store`]; [`StoreFactory`] to open it from a URL | [`MemoryStore`] | [`TierSpec::new`], [`Registry::with_store`] |
+//! | compression | [`Compressor`], with a [`Tag`] of its own | the example there | [`TierSpec::compress`], [`Registry::with_compressor`] |
+//! | bytes for a type | [`Codec`] | [`BytesCodec`] | [`Builder::codec`] |
+//! | size of an entry | [`Weigher`]; a closure will do | [`ByteLength`] | [`Builder::weigher`] |
+//! | choice of victims | [`Policy`] | [`policies`], where the shipped ones are compared | [`Builder::policy`], [`Registry::with_policy`] |
+//! | choice of when and how far to shrink | [`CapacityPolicy`] | [`FixedBudget`] | [`Builder::capacity`] |
+//! | behaviour around a store | [`Layer`] | [`layers`] | [`TierSpec::layer`] |
+//! | logs and metrics | [`Observer`]; a closure will do | [`Event`], [`Stats`], [`Usage`] | [`Builder::observer`] |
+//!
+//! All of these but [`Store`] and [`StoreFactory`] are plain synchronous code. What each owes its callers is in
+//! its own documentation; the buffer catches what panics in codecs, compressors, weighers and observers.
+//!
+//! Then: [`config`] for settings from a file or the environment, [`blocking`] for callers without async,
+//! [`Error`] for what a call can come back with, [`Usage`] and [`Pressure`] for what to watch.
+//!
+//! No network and no codec library; of the file system nothing but reading a config file. How it is built inside
+//! is in ARCHITECTURE.md, the bytes it writes in docs/format.md of the repository.
 #![forbid(unsafe_code)]
+
+// The floors. A module uses only what stands on its own floor or below; `tests/floors.rs` reads this table and
+// the sources, and fails where one reaches up.
+//
+// F6: config, registry                                                  names, and what they stand for
+// F5: blocking, buffer, builder                                         the public face
+// F4: engine                                                            the only place that runs effects
+// F3: blobs, layers, memory_store, queue, table, tier                   shared state behind locks
+// F2: counters, entry, frame, ledger, policies, usage                   pure: decides and counts
+// F1: capacity, codec, compress, error, layer, observe, policy, store, weigh      the contracts
+// F0: id, payload, size                                                 words
+//
+// The three lowest import no tokio, and nothing of `std` that reaches outside: no `fs`, `net`, `thread`, `process`
+// or `env`, and of `time` only `Duration`.
 
 mod id;
 mod payload;
@@ -21,10 +55,12 @@ mod policy;
 mod store;
 mod weigh;
 
+mod counters;
 mod entry;
 mod frame;
 mod ledger;
 pub mod policies;
+mod usage;
 
 mod blobs;
 pub mod layers;
@@ -32,9 +68,7 @@ mod memory_store;
 mod queue;
 mod table;
 mod tier;
-mod usage;
 
-mod counters;
 mod engine;
 
 pub mod blocking;

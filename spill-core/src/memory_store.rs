@@ -1,7 +1,7 @@
 //! A store in memory: for tests, examples, and as the model of what a store is.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     ops::{Bound, Range},
     sync::Arc,
 };
@@ -77,9 +77,14 @@ impl Store for MemoryStore {
         // A copy of its own: the payload may be a window into a much larger buffer.
         let mut own = vec![0; blob.len()];
         blob.copy_to_slice(&mut own);
-        if self.blobs.lock().insert(id, own.into()).is_some() {
-            return Err(self.error(StoreErrorKind::Other, "put", id).with_source("the id was used before"));
-        }
+        match self.blobs.lock().entry(id) {
+            Entry::Vacant(free) => free.insert(own.into()),
+            Entry::Occupied(_) => {
+                return Err(self
+                    .error(StoreErrorKind::Other, "put", id)
+                    .with_source("the id was used before"));
+            }
+        };
         Ok(Stored { bytes, allocated: bytes })
     }
 

@@ -1,5 +1,5 @@
 //! What a buffer tells those who watch it: the events, and the contract of an observer.
-//! Numbers that can be asked for are in `stats`.
+//! Numbers that can be asked for are in `counters` and `usage`.
 
 use std::{sync::Arc, time::Duration};
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::{
     Arrival, EntryId, Marks, Policy, Slot,
+    entry::Phase,
     table::{Key, Table},
 };
 
@@ -82,8 +83,13 @@ impl<K: Key> Queue<K> {
     }
 
     /// No tier has room for `need` bytes: an entry is not offered again until one has.
-    pub(crate) fn park(&self, key: K, id: EntryId, need: u64) {
-        self.0.lock().parked.insert((need, id), key);
+    pub(crate) fn park<V>(&self, table: &Table<K, V>, key: K, id: EntryId, need: u64) {
+        let mut inner = self.0.lock();
+        // Entries that were removed since they were parked go when they are most of them.
+        if inner.parked.len() as u64 > 2 * table.tally(Phase::Resident).entries + 64 {
+            inner.parked.retain(|(_, id), key| table.is_resident(key, *id));
+        }
+        inner.parked.insert((need, id), key);
     }
 
     /// A tier has this much room now: those that wait for no more can be picked again.

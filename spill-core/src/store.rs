@@ -82,7 +82,8 @@ pub struct BlobMeta {
 ///
 /// - Blobs are put whole or not at all, also when the future of `put` is dropped at any await, or the
 ///   process dies. A blob that was reported as put can be read.
-/// - An id is put at most once in the life of a store. There is no overwriting.
+/// - An id is put at most once in the life of a store, unless an unanswered put is undone by `delete` and
+///   repeated with the same bytes. There is no overwriting.
 /// - Reads return exactly the bytes asked for, or an error; never fewer, never others.
 /// - Methods work on every tokio runtime flavour and never block a runtime thread.
 /// - What one opened store keeps is invisible to, and untouched by, any other.
@@ -98,7 +99,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Keeps `blob` under `id`, and says what that costs.
     ///
     /// # Cancel safety
-    /// When the future is dropped the blob is there whole or, soon after, not at all.
+    /// When the future is dropped the blob is there whole or, soon after, not at all. What is cleaned up in
+    /// the background is that call's own: it never touches what is put under the same id later.
     async fn put(&self, id: BlobId, blob: Payload) -> Result<Stored, StoreError>;
 
     /// The bytes `range` of a blob.

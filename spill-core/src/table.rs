@@ -253,13 +253,6 @@ pub(crate) struct Leftovers<V> {
 #[derive(Debug)]
 pub(crate) struct Shortfall;
 
-/// How many entries are in one phase, and what they weigh.
-#[derive(Debug, Default)]
-struct Count {
-    entries: AtomicU64,
-    weight: AtomicU64,
-}
-
 #[derive(Debug)]
 pub(crate) struct Table<K: Eq + Hash, V> {
     map: DashMap<K, Entry<V>, RandomState>,
@@ -267,7 +260,9 @@ pub(crate) struct Table<K: Eq + Hash, V> {
     tick: AtomicU64,
     next_id: AtomicU64,
     memory: Arc<Memory>,
-    counts: [Count; 5],
+    /// What is in each phase. One lock for all of them, so that nobody sees an entry twice or not at all
+    /// while it moves. Locked under a shard's lock, never the other way round.
+    counts: Mutex<[Tally; 5]>,
     /// Spilled values that somebody held when they left memory.
     held: Mutex<HashMap<EntryId, Weak<V>, RandomState>>,
     /// Entries that must stay in memory. Locked under a shard's lock, never the other way round.
@@ -301,7 +296,7 @@ impl<K: Key, V> Table<K, V> {
             tick: 0.into(),
             next_id: 0.into(),
             memory,
-            counts: Default::default(),
+            counts: Mutex::default(),
             held: Mutex::default(),
             pins: Mutex::default(),
             pinned: 0.into(),
@@ -313,14 +308,21 @@ impl<K: Key, V> Table<K, V> {
     }
 
     pub(crate) fn tally(&self, phase: Phase) -> Tally {
-        index(phase).map_or_else(Tally::default, |index| {
-            let Count { entries, weight } = &self.counts[index];
-            Tally { entries: entries.load(SeqCst), weight: weight.load(SeqCst) }
-        })
+        index(phase).map_or_else(Tally::default, |index| self.counts.lock()[index])
+    }
+
+    /// What is resident, being spilled, spilled, being restored, and clean, all at one instant.
+    pub(crate) fn tallies(&self) -> [Tally; 5] {
+        *self.counts.lock()
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.counts.iter().map(|count| count.entries.load(SeqCst)).sum()
+        self.tallies().iter().map(|tally| tally.entries).sum()
+    }
+
+    /// What all entries weigh, wherever they are.
+    pub(crate) fn weight(&self) -> u64 {
+        self.tallies().iter().map(|tally| tally.weight).sum()
     }
 
     /// Values that left memory and that somebody still holds.
@@ -331,16 +333,21 @@ impl<K: Key, V> Table<K, V> {
     }
 
     fn moved(&self, from: Phase, to: Phase, weight: u64) {
-        if from == to {
-            return;
+        if from != to {
+            self.replaced(from, weight, to, weight);
         }
+    }
+
+    /// An entry of one phase and weight became one of another.
+    fn replaced(&self, from: Phase, old: u64, to: Phase, new: u64) {
+        let mut counts = self.counts.lock();
         if let Some(index) = index(to) {
-            self.counts[index].entries.fetch_add(1, SeqCst);
-            self.counts[index].weight.fetch_add(weight, SeqCst);
+            counts[index].entries += 1;
+            counts[index].weight += new;
         }
         if let Some(index) = index(from) {
-            self.counts[index].entries.fetch_sub(1, SeqCst);
-            self.counts[index].weight.fetch_sub(weight, SeqCst);
+            counts[index].entries -= 1;
+            counts[index].weight -= old;
         }
     }
 
@@ -414,6 +421,11 @@ impl<K: Key, V> Table<K, V> {
         let free = matches!(entry.state.phase(), Phase::Resident | Phase::Clean)
             && !self.pins.lock().contains_key(&id);
         free.then(|| (entry.key().clone(), id, entry.state.slot()))
+    }
+
+    /// Whether this entry's value is only in memory, and not on its way out.
+    pub(crate) fn is_resident(&self, key: &K, id: EntryId) -> bool {
+        self.find(key).is_some_and(|(there, _, phase, _)| there == id && phase == Phase::Resident)
     }
 
     /// Whether this frame is the second copy of a value in memory.
@@ -553,12 +565,6 @@ impl<K: Key, V> Table<K, V> {
                 Ok(Some(left))
             }
         }
-    }
-
-    /// Counts the new entry before the old one goes, so that no sum is ever too small.
-    fn replaced(&self, from: Phase, old: u64, to: Phase, new: u64) {
-        self.moved(Phase::Absent, to, new);
-        self.moved(from, Phase::Absent, old);
     }
 
     /// Puts an entry under a key whose value is in a tier already.

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use libtest_mimic::{Arguments, Conclusion};
 use spill_core::{BoxError, Store, StoreError};
 
-use self::place::Place;
+use self::place::{Place, Wrap};
 use crate::{
     runner::{Stop, Suite, Verdict, bounded},
     watchdog::Watchdog,
@@ -40,6 +40,7 @@ pub struct StoreHarness {
     foreign: Option<Arc<dyn Fn(String) -> ForeignFuture + Send + Sync>>,
     waivers: Vec<(String, String)>,
     time_limit: Duration,
+    settle_limit: Duration,
 }
 
 impl fmt::Debug for StoreHarness {
@@ -66,6 +67,7 @@ impl StoreHarness {
             foreign: None,
             waivers: Vec::new(),
             time_limit: Duration::from_secs(60),
+            settle_limit: Duration::from_secs(5),
         }
     }
 
@@ -105,6 +107,14 @@ impl StoreHarness {
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;
+        self
+    }
+
+    /// The most that may pass until what a store does *soon after* a call is done, 5 seconds unless set:
+    /// clearing away a put that was cancelled.
+    #[must_use]
+    pub fn settle_limit(mut self, limit: Duration) -> Self {
+        self.settle_limit = limit;
         self
     }
 
@@ -302,13 +312,17 @@ fn run_once(case: Case, harness: Arc<StoreHarness>, flavour: Flavour) -> Result<
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let (group, process) = (case.group.name(), std::process::id());
     let namespace = format!("{group}-{}-{process}-{run}", case.name);
-    let place = Arc::new(Place::new(harness, namespace));
     let runtime = flavour.build()?;
     // On several threads the beat goes on while one is blocked: the other flavour sees those.
     let watchdog = match flavour {
         Flavour::CurrentThread => Watchdog::start(),
         Flavour::MultiThread => None,
     };
+    let wrap: Wrap = match &watchdog {
+        Some(watchdog) => Arc::new(watchdog.watched()),
+        None => Arc::new(|store| store),
+    };
+    let place = Arc::new(Place::new(harness, namespace, wrap));
     let verdict = runtime.block_on(async {
         let beat = watchdog.as_ref().map(|watchdog| tokio::spawn(watchdog.beat()));
         // The first beat comes before the first call.

@@ -1,6 +1,11 @@
 //! What the cases have in common: the place they run in, payloads, and checked calls.
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
@@ -14,32 +19,36 @@ use crate::runner::{Stop, Verdict, ensure, ensure_eq};
 const AT_ONCE: usize = 16;
 /// The most polls of one future that a sweep cancels at.
 const MOST_POLLS: u32 = 2000;
-/// How often, and how long in all, a case looks for something that comes about soon.
+/// How often a case looks for something that comes about soon.
 const LOOK: Duration = Duration::from_millis(5);
-const LOOKS: u32 = 1000;
 
 /// The namespace of one run of a case.
 pub(super) struct Place {
     harness: Arc<StoreHarness>,
     namespace: String,
+    wrap: Wrap,
     opened: Mutex<Vec<Arc<dyn Store>>>,
 }
 
+/// What is put around each store that is opened.
+pub(super) type Wrap = Arc<dyn Fn(Arc<dyn Store>) -> Arc<dyn Store> + Send + Sync>;
+
 impl Place {
-    pub(super) fn new(harness: Arc<StoreHarness>, namespace: String) -> Self {
-        Self { harness, namespace, opened: Mutex::default() }
+    pub(super) fn new(harness: Arc<StoreHarness>, namespace: String, wrap: Wrap) -> Self {
+        Self { harness, namespace, wrap, opened: Mutex::default() }
     }
 
     /// Opens a session.
     pub(super) async fn open(&self) -> Result<Arc<dyn Store>, Stop> {
-        let store = (self.harness.open)(self.namespace.clone()).await?;
-        self.opened.lock().push(Arc::clone(&store));
+        let store = self.opening().await?;
+        self.adopt(&store);
         Ok(store)
     }
 
     /// Opens a session on whatever runtime drives the future. Give it to `adopt` when it is there.
     pub(super) fn opening(&self) -> BoxFuture<'static, Result<Arc<dyn Store>, StoreError>> {
-        (self.harness.open)(self.namespace.clone())
+        let (opening, wrap) = ((self.harness.open)(self.namespace.clone()), Arc::clone(&self.wrap));
+        Box::pin(async move { opening.await.map(|store| wrap(store)) })
     }
 
     /// Takes over a session that was opened elsewhere.
@@ -56,6 +65,19 @@ impl Place {
     /// Forgets a session, which is then dropped and not closed.
     pub(super) fn forget(&self, store: &Arc<dyn Store>) {
         self.opened.lock().retain(|other| !Arc::ptr_eq(other, store));
+    }
+
+    /// Checks again and again until `look` passes, as long as the harness allows. For what a store may do
+    /// soon after.
+    pub(super) async fn soon<F: Future<Output = Verdict>>(&self, mut look: impl FnMut() -> F) -> Verdict {
+        let begin = Instant::now();
+        while begin.elapsed() < self.harness.settle_limit {
+            if look().await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        look().await
     }
 
     /// What is really there, seen past the store.
@@ -210,15 +232,4 @@ pub(super) async fn cancelled_after<T>(polls: u32, mut future: BoxFuture<'_, T>)
 pub(super) fn polls() -> impl Iterator<Item = u32> {
     std::iter::successors(Some(0), |polls: &u32| Some(polls + 1 + polls / 16))
         .take_while(|polls| *polls < MOST_POLLS)
-}
-
-/// Checks again and again until `look` passes, for about five seconds. For what a store may do soon after.
-pub(super) async fn soon<F: Future<Output = Verdict>>(mut look: impl FnMut() -> F) -> Verdict {
-    for _ in 1..LOOKS {
-        if look().await.is_ok() {
-            return Ok(());
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    look().await
 }

@@ -1,6 +1,16 @@
 //! A store with one deliberate mistake.
+#![allow(clippy::unwrap_used, reason = "a mistake here is one of the test")]
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,7 +22,7 @@ use spill_core::{
 
 /// What a store does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
+pub(crate) enum Bug {
     None,
     GetIsOffByOne,
     GetIsShort,
@@ -41,7 +51,6 @@ pub enum Bug {
     PutForgetsChunksBeyondOneCall,
     EmptyIsNotKept,
     SessionsShareBlobs,
-    SessionsShareIds,
     CloseLeavesBlobs,
     CloseFails,
     CloseClosesAll,
@@ -51,22 +60,32 @@ pub enum Bug {
     CountsAllocationInBlocks,
     PunchesTooMuch,
     WorksOnOneRuntimeOnly,
+    TextIsTranslated,
+    ReadsChangeTheListing,
+    PreferredBlobIsZero,
+    FailsWhenBusy,
+    DropNeedsARuntime,
+    PunchSaysTooMuch,
+    BackwardRangeIsEmpty,
+    DamagesPageEdges,
 }
 
 /// One session. Blobs of `bug: None` are those of a `MemoryStore`, which makes a model.
 #[derive(Debug)]
-pub struct Broken {
+pub(crate) struct Broken {
     bug: Bug,
     inner: MemoryStore,
     info: StoreInfo,
     order: Mutex<Vec<BlobId>>,
     space: Arc<Namespace>,
     opened_on: tokio::runtime::Id,
+    busy: AtomicU32,
+    reads: AtomicU32,
 }
 
 /// What all sessions of a namespace have in common.
 #[derive(Debug, Default)]
-pub struct Namespace {
+pub(crate) struct Namespace {
     sessions: Mutex<Vec<MemoryStore>>,
     foreign: Mutex<bool>,
 }
@@ -75,13 +94,24 @@ impl Broken {
     fn open(bug: Bug, space: &Arc<Namespace>) -> Self {
         let shared = space.sessions.lock().first().cloned();
         let inner = match (bug, shared) {
-            (Bug::SessionsShareBlobs | Bug::SessionsShareIds, Some(shared)) => shared,
+            (Bug::SessionsShareBlobs, Some(shared)) => shared,
             _ => MemoryStore::new(),
         };
         space.sessions.lock().push(inner.clone());
-        let info = StoreInfo::new("broken:").can_punch(bug == Bug::PunchesTooMuch).max_blob(9 << 20);
+        let punches = matches!(bug, Bug::PunchesTooMuch | Bug::PunchSaysTooMuch);
+        let preferred = if bug == Bug::PreferredBlobIsZero { 0 } else { 1 << 20 };
+        let info = StoreInfo::new("broken:").can_punch(punches).max_blob(9 << 20).preferred_blob(preferred);
         let opened_on = tokio::runtime::Handle::current().id();
-        Self { bug, inner, info, order: Mutex::default(), space: Arc::clone(space), opened_on }
+        Self {
+            bug,
+            inner,
+            info,
+            order: Mutex::default(),
+            space: Arc::clone(space),
+            opened_on,
+            busy: AtomicU32::new(0),
+            reads: AtomicU32::new(0),
+        }
     }
 
     fn is(&self, bug: Bug) -> bool {
@@ -104,17 +134,42 @@ impl Broken {
             Bug::PutTakesTheFirstChunkOnly => blob.chunks().next().cloned().unwrap_or_default().into(),
             Bug::PutForgetsChunksBeyondOneCall => blob.chunks().take(1024).cloned().collect(),
             Bug::PutLosesTheLastByteOfLarge if bytes.len() >= 8 << 20 => bytes.slice(1..).into(),
+            Bug::TextIsTranslated => {
+                let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\r').collect();
+                if bytes.len() < 100 { lines.concat().into() } else { bytes.into() }
+            }
+            Bug::DamagesPageEdges if !bytes.is_empty() && (bytes.len() + 1) % 4096 <= 2 => {
+                let mut damaged = Vec::from(bytes);
+                damaged[0] ^= 1;
+                damaged.into()
+            }
             _ => bytes.into(),
         }
+    }
+
+    /// Takes its time, and fails when too many do so.
+    async fn be_busy(&self, operation: &'static str, id: BlobId) -> Result<(), StoreError> {
+        if self.is(Bug::FailsWhenBusy) {
+            if self.busy.fetch_add(1, Ordering::Relaxed) >= 40 {
+                return Err(Self::error(StoreErrorKind::Transient, operation, id));
+            }
+            tokio::task::yield_now().await;
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     async fn put_own(&self, id: BlobId, blob: Payload) -> Result<Stored, StoreError> {
         match self.bug {
             Bug::PutOverwrites => self.inner.delete(&[id]).await?,
-            Bug::PutIsSeenHalf => {
+            Bug::PutIsSeenHalf if self.len(id).await.is_none() => {
                 let bytes = blob.to_bytes();
                 self.inner.put(id, bytes.slice(..bytes.len() / 2).into()).await?;
-                tokio::task::yield_now().await;
+                // Long enough for a runtime to be dropped meanwhile, where that is what the case is about.
+                match bytes.len() {
+                    1_048_576 => tokio::time::sleep(Duration::from_millis(200)).await,
+                    _ => tokio::task::yield_now().await,
+                }
                 self.inner.delete(&[id]).await?;
             }
             Bug::EmptyIsNotKept if blob.is_empty() => return Ok(Stored::default()),
@@ -124,7 +179,11 @@ impl Broken {
             }
             _ => {}
         }
-        if self.len(id).await.is_some() && !self.is(Bug::PutIsRefusedButOverwrites) {
+        if self.len(id).await.is_some() {
+            if self.is(Bug::PutIsRefusedButOverwrites) {
+                self.inner.delete(&[id]).await?;
+                self.inner.put(id, blob).await?;
+            }
             return Err(Self::error(StoreErrorKind::Other, "put", id));
         }
         self.inner.put(id, self.kept(&blob)).await
@@ -159,7 +218,7 @@ impl Broken {
         }
         let limit = match self.bug {
             Bug::ListIgnoresTheLimit => usize::MAX,
-            Bug::ListIsOneShort => limit.saturating_sub(1).max(1),
+            Bug::ListIsOneShort if limit > 1 => limit - 1,
             _ => limit,
         };
         if self.is(Bug::ListHasDuplicates) && all.len() > 1 {
@@ -183,6 +242,7 @@ impl Store for Broken {
         if blob.len() as u64 > self.info.max_blob {
             return Err(Self::error(StoreErrorKind::Other, "put", id));
         }
+        self.be_busy("put", id).await?;
         let len = blob.len() as u64;
         self.put_own(id, blob).await?;
         self.order.lock().push(id);
@@ -194,6 +254,8 @@ impl Store for Broken {
     }
 
     async fn get(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
+        self.be_busy("get", id).await?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
         let Some(len) = self.len(id).await else {
             return match self.bug {
                 Bug::MissingIsEmpty => Ok(Bytes::new()),
@@ -212,6 +274,7 @@ impl Store for Broken {
             Bug::PastTheEndIsClipped if range.start <= range.end => {
                 self.inner.get(id, range.start.min(len)..range.end.min(len)).await
             }
+            Bug::BackwardRangeIsEmpty if range.start > range.end => Ok(Bytes::new()),
             Bug::PanicsOnFarRanges => {
                 assert!(range.end <= 1 << 31, "the range does not fit");
                 self.inner.get(id, range).await
@@ -254,6 +317,9 @@ impl Store for Broken {
     }
 
     async fn punch(&self, id: BlobId, ranges: &[Range<u64>]) -> Result<u64, StoreError> {
+        if self.is(Bug::PunchSaysTooMuch) {
+            return Ok(4096 + ranges.iter().map(|range| range.end - range.start).sum::<u64>());
+        }
         if !self.is(Bug::PunchesTooMuch) {
             return Ok(0);
         }
@@ -270,7 +336,12 @@ impl Store for Broken {
     }
 
     async fn list(&self, after: Option<BlobId>, limit: usize) -> Result<Vec<BlobMeta>, StoreError> {
-        self.list_broken(after, limit).await
+        let mut page = self.list_broken(after, limit).await?;
+        if self.is(Bug::ReadsChangeTheListing) {
+            let reads = u64::from(self.reads.load(Ordering::Relaxed));
+            page.iter_mut().for_each(|meta| meta.stored.allocated += reads);
+        }
+        Ok(page)
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -284,14 +355,21 @@ impl Store for Broken {
                 }
                 Ok(())
             }
-            Bug::SessionsShareIds => Ok(()),
             _ => self.inner.close().await,
         }
     }
 }
 
+impl Drop for Broken {
+    fn drop(&mut self) {
+        if self.is(Bug::DropNeedsARuntime) {
+            let _ = tokio::runtime::Handle::current();
+        }
+    }
+}
+
 /// A harness over stores with this bug that can look into them from outside.
-pub fn harness(bug: Bug) -> StoreHarness {
+pub(crate) fn harness(bug: Bug) -> StoreHarness {
     let spaces: Arc<Mutex<BTreeMap<String, Arc<Namespace>>>> = Arc::default();
     let space = move |namespace: String| Arc::clone(spaces.lock().entry(namespace).or_default());
     let (opened, looked_at, planted) = (space.clone(), space.clone(), space);

@@ -10,10 +10,11 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) async fn close(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
         // Whoever waits for room looks up and finds the buffer closed.
         self.stuck.send_modify(|times| *times += 1);
+        self.room_news.send_replace(());
         let end = tokio::time::Instant::now() + deadline;
         let timed_out = |_| Error::CloseTimeout { deadline };
         tokio::time::timeout_at(end, self.tasks.idle()).await.map_err(timed_out)?;
-        self.tasks.abort();
+        tokio::time::timeout_at(end, self.tasks.shutdown()).await.map_err(timed_out)?;
         self.remove_all();
         for tier in &self.tiers {
             let closed = tokio::time::timeout_at(end, tier.store.close()).await.map_err(timed_out)?;

@@ -7,11 +7,16 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{Refusal, Shared, guarded};
 use crate::{
-    EntryId, Error, MAX_WEIGHT, OnFull, Resource,
+    Admission, EntryId, Error, MAX_WEIGHT, OnFull, Resource,
+    entry::Phase,
     frame::frame_len,
     ledger::Share,
     table::{Item, Key, Pinning},
 };
+
+/// The most that all entries may weigh together: half of what the sums can hold, for those that are being
+/// inserted at the same time.
+const MAX_TOTAL: u64 = 1 << 63;
 
 /// A value that wants in.
 #[derive(Debug)]
@@ -27,6 +32,8 @@ enum Room {
     InMemory(Share),
     /// It went to a tier instead.
     Stored,
+    /// The limit was lowered: it weighs more than memory holds by now.
+    TooHeavy,
 }
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
@@ -37,6 +44,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             .map_err(|panic| failed(format!("the weigher {panic}")))?;
         if weight > MAX_WEIGHT {
             return Err(failed(format!("the weigher says {weight} bytes, the most is {MAX_WEIGHT}")));
+        }
+        // Lighter ones can't be so many.
+        if weight >= 1 << 32 && self.table.weight().saturating_add(weight) > MAX_TOTAL {
+            return Err(failed(format!("all entries together would weigh more than {MAX_TOTAL} bytes")));
         }
         Ok(weight)
     }
@@ -53,7 +64,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// For an overwrite of a resident value, what is there pays for most of it.
     fn exchange(&self, newcomer: &Newcomer<K, V>) -> Option<Share> {
         let (_, held, phase, _) = self.table.find(&newcomer.key)?;
-        if !matches!(phase, crate::entry::Phase::Resident | crate::entry::Phase::Clean) {
+        if !matches!(phase, Phase::Resident | Phase::Clean) {
             return None;
         }
         let more = newcomer.weight.saturating_sub(held);
@@ -71,6 +82,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 self.queue.admit(&self.table, key, id);
                 if self.memory.policy().spill_down_to(&self.memory.levels()).is_some() {
                     self.wake_spiller.notify_one();
+                } else {
+                    // Somebody may wait for a victim, and here is one.
+                    self.room_in_memory();
                 }
                 Ok(())
             }
@@ -84,16 +98,26 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             OnFull::Wait(wait) => Some(Instant::now() + wait),
             OnFull::Reject | OnFull::Keep => None,
         };
-        if newcomer.weight > self.memory.levels().limit {
-            return self.insert_heavy(newcomer, deadline).await;
-        }
         loop {
+            match self.memory.admission(newcomer.weight) {
+                Admission::Refuse => return Err(self.full(&newcomer, newcomer.weight, None)),
+                Admission::ToTier => match self.insert_heavy(newcomer, deadline).await? {
+                    None => return Ok(()),
+                    Some(back) => newcomer = back,
+                },
+                Admission::Now | Admission::AfterRoom => {}
+            }
             // What is being replaced is no victim: it would be written for nothing.
             let present = Pinned::new(self, &newcomer.key);
             let held = present.as_ref().map_or(0, |pinned| pinned.weight.min(newcomer.weight));
             let mut share = match self.room_for(&newcomer, newcomer.weight - held, deadline).await? {
                 Room::InMemory(share) => share,
                 Room::Stored => return Ok(()),
+                Room::TooHeavy => {
+                    // Whatever a policy answers next, others get their turn.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
             };
             match self.enter(newcomer, &mut share) {
                 Ok(()) => return Ok(()),
@@ -117,7 +141,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         loop {
             tokio::select! {
                 biased;
-                share = &mut wait => return Ok(Room::InMemory(share)),
+                share = &mut wait => return Ok(share.map_or(Room::TooHeavy, Room::InMemory)),
                 changed = stuck.changed() => changed.map_err(|_| Error::RuntimeGone { operation: "insert" })?,
                 () = until(deadline) => return Err(self.full(newcomer, need, attempt.last.as_ref())),
             }
@@ -134,17 +158,21 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         }
     }
 
+    /// Stores what weighs more than memory holds. Gives it back if the limit is raised above that meanwhile.
     async fn insert_heavy(
         self: &Arc<Self>,
         newcomer: Newcomer<K, V>,
         deadline: Option<Instant>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Newcomer<K, V>>, Error> {
         let mut attempt = Attempt::default();
-        let mut news = self.stuck.subscribe();
+        let mut news = self.room_news.subscribe();
         loop {
             news.mark_unchanged();
+            if self.memory.admission(newcomer.weight) != Admission::ToTier {
+                return Ok(Some(newcomer));
+            }
             if self.may_fit(&attempt) && attempt.note(self.store_directly(&newcomer).await) {
-                return Ok(());
+                return Ok(None);
             }
             self.check_open("insert")?;
             match (&attempt.last, self.memory.policy().on_full()) {
@@ -156,6 +184,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                     let mut share = self.memory.take_over(newcomer.weight);
                     return self
                         .enter(newcomer, &mut share)
+                        .map(|()| None)
                         .map_err(|_| Error::RuntimeGone { operation: "insert" });
                 }
                 (_, OnFull::Wait(_)) if !self.tiers.is_empty() => {}
@@ -299,9 +328,13 @@ struct Pinned<'a, K: Key, V: Send + Sync + 'static> {
 
 impl<'a, K: Key, V: Send + Sync + 'static> Pinned<'a, K, V> {
     fn new(shared: &'a Shared<K, V>, key: &K) -> Option<Self> {
+        // One that is being written has left its weight to the write: it pays for nothing, and pinning it would
+        // only bring it back.
+        let pays = |phase| matches!(phase, Phase::Resident | Phase::Clean);
+        shared.table.find(key).filter(|(_, _, phase, _)| pays(*phase))?;
         let Pinning::Pinned(key, id, _) = shared.table.pin(key) else { return None };
-        let weight =
-            shared.table.find(&key).filter(|(there, ..)| *there == id).map_or(0, |(_, weight, ..)| weight);
+        let present = shared.table.find(&key).filter(|(there, _, phase, _)| *there == id && pays(*phase));
+        let weight = present.map_or(0, |(_, weight, ..)| weight);
         Some(Self { shared, key, id, weight })
     }
 }

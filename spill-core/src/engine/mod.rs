@@ -73,7 +73,11 @@ pub(crate) struct Shared<K: Key, V> {
     pub(crate) closed: AtomicBool,
     /// Counts the times the spiller found that nothing more can leave memory.
     pub(crate) stuck: watch::Sender<u64>,
+    /// Changes when a tier has more room or memory another limit: what can't be resident waits for that.
+    pub(crate) room_news: watch::Sender<()>,
     pub(crate) pressure: watch::Sender<Pressure>,
+    /// Whether that is anything but normal; spares its lock.
+    pressed: AtomicBool,
     /// The slice of the memory limit that is kept for buffers.
     spill_buffers: u64,
     pub(crate) wake_spiller: Notify,
@@ -111,7 +115,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             large: Semaphore::new(1),
             closed: AtomicBool::new(false),
             stuck: watch::channel(0).0,
+            room_news: watch::channel(()).0,
             pressure: watch::channel(Pressure::Normal).0,
+            pressed: AtomicBool::new(false),
             spill_buffers,
             wake_spiller: Notify::new(),
             last_stuck: Mutex::default(),
@@ -166,9 +172,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         if doomed { delete.notify_one() } else { compact.notify_one() }
     }
 
-    /// Memory came free by something other than a spill.
-    fn room_in_memory(&self) {
-        if self.memory.first_need().is_some() {
+    /// Memory came free, or something in it can be picked, other than by a spill.
+    pub(crate) fn room_in_memory(&self) {
+        if self.memory.first_need().is_some() || self.pressed.load(Relaxed) {
             self.wake_spiller.notify_one();
         }
     }
@@ -176,6 +182,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// A tier has room again: what waits for it can be tried.
     pub(crate) fn room_in_tier(&self, tier: &Tier<K>) {
         self.queue.unpark(&self.table, tier.quota.levels().room());
+        self.room_news.send_replace(());
         self.wake_spiller.notify_one();
     }
 
@@ -199,12 +206,14 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 
     pub(crate) fn set_pressure(&self, pressure: Pressure) {
+        self.pressed.store(pressure != Pressure::Normal, Relaxed);
         self.pressure.send_if_modified(|now| std::mem::replace(now, pressure) != pressure);
     }
 
     /// Changes the memory limit: entries get it less the slice for buffers.
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
         self.memory.set_limit(bytes.saturating_sub(self.spill_buffers));
+        self.room_news.send_replace(());
         self.wake_spiller.notify_one();
     }
 

@@ -86,7 +86,7 @@ pub(crate) async fn make_room<K: Key, V: Send + Sync + 'static>(
     need: u64,
 ) -> bool {
     let enough = || tier.quota.levels().room() >= need;
-    if !tier.has_slack() || tier.quota.levels().limit.is_some_and(|limit| need > limit) {
+    if enough() || !tier.has_slack() {
         return enough();
     }
     let _one_at_a_time = tier.making_room.lock().await;

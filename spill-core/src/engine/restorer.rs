@@ -56,6 +56,7 @@ impl<K: Key, V: Send + Sync + 'static> InFlight<K, V> {
         }
         // Bytes that turned out not to be needed go before anybody is woken.
         drop(self.share.take());
+        shared.room_in_memory();
         waiting.send_replace(Some(landing));
     }
 }
@@ -84,10 +85,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     async fn restore(self: Arc<Self>, mut flights: Vec<InFlight<K, V>>, purpose: Purpose) {
         if purpose == Purpose::Keep {
-            for flight in &mut flights {
-                let weight = flight.request.as_ref().map_or(0, |request| request.weight);
-                flight.share = self.room_for_restore(weight).await;
-            }
+            self.make_room_for(&mut flights).await;
         }
         let mut wanted: Vec<Wanted<K, V>> = Vec::with_capacity(flights.len());
         for flight in flights {
@@ -106,6 +104,20 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
         }
         futures_util::future::join_all(runs.into_iter().map(|run| self.read_run(run))).await;
+    }
+
+    /// Takes memory for all flights at once: one that held its part while waiting for the next one's could wait
+    /// for ever.
+    async fn make_room_for(&self, flights: &mut [InFlight<K, V>]) {
+        let limit = self.memory.levels().limit;
+        let weight =
+            |flight: &InFlight<K, V>| flight.request.as_ref().map_or(u64::MAX, |request| request.weight);
+        let light = |flight: &&mut InFlight<K, V>| weight(flight) <= limit;
+        let total = flights.iter().map(weight).filter(|weight| *weight <= limit).sum();
+        let Some(mut share) = self.room_for_restore(total).await else { return };
+        for flight in flights.iter_mut().filter(light) {
+            flight.share = Some(share.split(weight(flight)));
+        }
     }
 
     /// Brings a spilled value into memory, to stay there if it can.
@@ -165,7 +177,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         self.wake_spiller.notify_one();
         tokio::select! {
             biased;
-            share = wait => Some(share),
+            share = wait => share,
             _ = stuck.changed() => None,
         }
     }

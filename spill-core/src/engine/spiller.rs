@@ -10,7 +10,7 @@ use super::{
     stage::{Framed, Framing, Staged, blob, stage},
 };
 use crate::{
-    CodecError, EntryId, Event, StoreError, Stored,
+    CodecError, Event, StoreError, Stored,
     blobs::{Blob, FrameLen},
     entry::Phase,
     frame::frame_len,
@@ -19,6 +19,9 @@ use crate::{
     tier::Tier,
     usage::Pressure,
 };
+
+/// How long a value that memory was taken for may stay on its way before the spiller looks again by itself.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Why an entry could not leave memory.
 #[derive(Clone, Debug)]
@@ -41,6 +44,13 @@ pub(crate) struct Outcome {
     pub(crate) stored: Result<u64, Refusal>,
 }
 
+impl Outcome {
+    /// Whether others can't leave memory either, for the reason this one could not.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        matches!(self.stored, Err(Refusal::Failed(_) | Refusal::RuntimeGone))
+    }
+}
+
 /// Entries picked to leave memory.
 #[derive(Debug)]
 pub(crate) struct Evicting<K, V> {
@@ -48,8 +58,12 @@ pub(crate) struct Evicting<K, V> {
     pub(crate) items: Vec<Item<K, V>>,
     /// Weight of clean entries, which have left already.
     pub(crate) freed: u64,
-    /// Bytes of their frames, which stay where they are.
-    pub(crate) freed_entries: u64,
+}
+
+impl<K, V> Default for Evicting<K, V> {
+    fn default() -> Self {
+        Self { items: Vec::new(), freed: 0 }
+    }
 }
 
 /// Spills whenever memory has to shrink, as long as the buffer lives.
@@ -68,9 +82,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Starts writing until enough is on its way out, or nothing more can leave. Then says when a failing
     /// tier is to be tried again.
     async fn drain(self: &Arc<Self>) -> Option<Instant> {
-        while self.excess().is_some() {
+        let mut going = None;
+        while self.excess(&mut going).is_some() {
             let permit = self.spilling.clone().acquire_owned().await.ok()?;
-            let Some(excess) = self.excess() else { break };
+            let Some(excess) = self.excess(&mut going) else { break };
             if *self.pressure.borrow() == Pressure::Normal {
                 self.set_pressure(Pressure::Spilling);
             }
@@ -80,15 +95,19 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             self.queue.unpark(&self.table, room);
             let can_write = room >= frame_len(0) || open.iter().any(|tier| tier.has_slack());
             let cap = open.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default();
-            let picked = self.pick(excess, cap as u64, can_write);
+            let picked = if can_write { self.pick(excess, cap as u64) } else { self.pick_clean(excess) };
             if !picked.items.is_empty() {
                 self.spawn_spill(picked.items, permit);
             } else if picked.freed == 0 {
                 drop(permit);
-                if self.memory.levels().leaving == 0 {
+                if self.memory.levels().leaving > 0 {
+                    // What is on its way out may be enough: its end wakes this task.
+                } else if self.is_arriving() {
+                    // What is on its way in can be picked as soon as it is there.
+                    return Some(now + LOOK_AGAIN);
+                } else {
                     self.report_stuck();
                 }
-                // Otherwise what is on its way out may be enough: its end wakes this task.
                 return self.tiers.iter().filter_map(|tier| tier.available(now).err()).min();
             }
         }
@@ -96,28 +115,36 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         None
     }
 
-    /// Bytes that have to leave memory and are not on their way out yet.
-    fn excess(&self) -> Option<u64> {
+    /// Whether memory is taken by something that is not in it yet: a value being read, or just let in.
+    fn is_arriving(&self) -> bool {
+        let here =
+            [Phase::Resident, Phase::Spilling, Phase::Clean].map(|phase| self.table.tally(phase).weight);
+        self.memory.levels().used > here.iter().sum()
+    }
+
+    /// Bytes that have to leave memory and are not on their way out yet. `going` remembers how far down the
+    /// policy wanted to go, so that a batch which ends between its watermarks is not the last; a new limit
+    /// starts afresh.
+    fn excess(&self, going: &mut Option<(u64, u64)>) -> Option<u64> {
         let levels = self.memory.levels();
-        let for_policy = self.memory.policy().spill_down_to(&levels);
+        *going = match self.memory.policy().spill_down_to(&levels) {
+            Some(goal) => Some((levels.limit, goal)),
+            None => going.filter(|(limit, _)| *limit == levels.limit),
+        };
+        let for_policy = going.map(|(_, goal)| goal);
         let for_first = self.memory.first_need().map(|need| levels.limit.saturating_sub(need));
         let goal = [for_policy, for_first].into_iter().flatten().min()?;
         let staying = levels.used.saturating_sub(levels.leaving);
         (staying > goal).then(|| staying - goal)
     }
 
-    /// Picks victims until `want` bytes of weight leave, or a batch is full. Clean ones leave at once; others
-    /// only if `write`.
-    pub(crate) fn pick(&self, want: u64, cap: u64, write: bool) -> Evicting<K, V> {
+    /// Picks victims until `want` bytes of weight leave, or a batch is full. Clean ones leave at once.
+    pub(crate) fn pick(&self, want: u64, cap: u64) -> Evicting<K, V> {
         let most = self.tiers.iter().map(|tier| tier.batch_entries).max().unwrap_or_default();
-        let mut picked = Evicting { items: Vec::new(), freed: 0, freed_entries: 0 };
-        let (mut total, mut kept) = (0, Vec::new());
+        let mut picked = Evicting::default();
+        let mut total = 0;
         while picked.freed + total < want && (total < cap || total == 0) && picked.items.len() < most.max(1) {
             let Some((key, id)) = self.queue.victim(&self.table) else { break };
-            if !write && !self.is_clean(&key, id) {
-                kept.push((key, id));
-                continue;
-            }
             match self.table.begin_spill(key, id) {
                 Evicted::Put(item) => {
                     total += item.weight;
@@ -125,17 +152,35 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 }
                 Evicted::Freed { weight, .. } => {
                     picked.freed += weight;
-                    picked.freed_entries += 1;
                 }
                 Evicted::Stale => {}
             }
         }
-        kept.into_iter().for_each(|(key, id)| self.queue.admit(&self.table, key, id));
         picked
     }
 
-    fn is_clean(&self, key: &K, id: EntryId) -> bool {
-        self.table.find(key).is_some_and(|(there, _, phase, _)| there == id && phase == Phase::Clean)
+    /// When no tier takes anything: lets clean entries go, until `want` bytes of weight have left.
+    fn pick_clean(&self, want: u64) -> Evicting<K, V> {
+        let mut picked = Evicting::default();
+        for tier in &self.tiers {
+            while picked.freed < want
+                && let Some((key, at)) = tier.oldest_clean()
+            {
+                if self.table.is_clean_at(&key, at)
+                    && let Some((key, id, slot)) = self.table.candidate(&key)
+                {
+                    if let Some(slot) = slot {
+                        self.queue.forget(slot, id);
+                    }
+                    match self.table.begin_spill(key, id) {
+                        Evicted::Freed { weight } => picked.freed += weight,
+                        Evicted::Put(item) => picked.items.push(item),
+                        Evicted::Stale => {}
+                    }
+                }
+            }
+        }
+        picked
     }
 
     fn spawn_spill(self: &Arc<Self>, items: Vec<Item<K, V>>, permit: OwnedSemaphorePermit) {
@@ -195,6 +240,11 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             let Some(mut staged) = self.stage(tier, left, weight).await else { return refused };
             left = std::mem::take(&mut staged.rest);
             let frames = std::mem::take(&mut staged.frames);
+            let most = tier.store.info().max_blob;
+            let (frames, too_large): (Vec<_>, Vec<_>) =
+                frames.into_iter().partition(|frame| frame.len.stored <= most);
+            // No room that ever comes free will do for these.
+            refused.extend(too_large.into_iter().map(|frame| Item { need: u64::MAX, ..frame.item }));
             let (fitting, misfits, reservation) = self.reserve(tier, frames).await;
             refused.extend(
                 misfits
@@ -240,7 +290,9 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
     /// It stays in memory, is reported once, and is not offered again until it is replaced.
     fn unencodable(&mut self, item: Item<K, V>, error: CodecError) {
         let key = format!("{:?}", item.key);
-        tracing::warn!(key, %error, "a value can't be encoded and stays in memory");
+        if item.leaving.is_some() {
+            tracing::warn!(key, %error, "a value can't be encoded and stays in memory");
+        }
         self.outcomes.push(Outcome { weight: item.weight, stored: Err(Refusal::Encode(error.clone())) });
         if item.leaving.is_some() {
             self.shared.table.end_spill(item, None);
@@ -287,6 +339,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             Ok(stored) => {
                 self.shared.counters.wrote(frames.len() as u64, bytes, writing.elapsed());
                 if tier.healed() {
+                    self.shared.room_news.send_replace(());
                     self.shared.watchers.tell(&Event::TierHealed { tier: tier.name.clone() });
                 }
                 self.enter(tier, frames, id, Stored { bytes, ..stored }, reservation, started);
@@ -358,7 +411,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             }
             let (key, id) = (item.key.clone(), item.id);
             if self.shared.table.end_spill(item, None) == PutEnd::Resident {
-                self.shared.queue.park(key, id, need);
+                self.shared.queue.park(&self.shared.table, key, id, need);
             }
         }
     }

@@ -46,10 +46,16 @@ impl Tasks {
         drop(self.jobs.subscribe().wait_for(|jobs| *jobs == 0).await);
     }
 
-    /// Ends all tasks where they stand.
+    /// Ends all tasks where they stand, without waiting for them.
     pub(crate) fn abort(&self) {
+        // Dropping the set aborts its tasks.
+        drop(std::mem::take(&mut *self.set.lock()));
+    }
+
+    /// Ends all tasks where they stand, and waits until they have let go of everything.
+    pub(crate) async fn shutdown(&self) {
         let mut set = std::mem::take(&mut *self.set.lock());
-        set.abort_all();
+        set.shutdown().await;
     }
 }
 

@@ -191,3 +191,80 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(bytes[44..60], [0; 16]);
     assert_eq!(Header::parse(&bytes), Ok(header));
 }
+
+const FORMAT: &str = include_str!("../../../docs/format.md");
+
+/// The frame that the page shows in full, as bytes.
+fn documented_frame() -> Vec<u8> {
+    let is_row = |line: &&str| line.len() > 60 && line.ends_with('|') && !line.starts_with('|');
+    let mut frame = Vec::new();
+    for row in FORMAT.lines().filter(is_row) {
+        assert_eq!(usize::from_str_radix(&row[..8], 16), Ok(frame.len()), "{row}");
+        let bytes = row[8..row.find('|').unwrap()].split_whitespace();
+        let bytes: Vec<u8> = bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        let shown = |byte: &u8| if (b' '..=b'~').contains(byte) { char::from(*byte) } else { '.' };
+        assert!(row.ends_with(&format!("|{}|", bytes.iter().map(shown).collect::<String>())), "{row}");
+        frame.extend(bytes);
+    }
+    frame
+}
+
+#[test]
+fn the_frame_in_the_documentation_is_the_one_that_is_written() {
+    let frame = documented_frame();
+    assert_eq!(frame, seal(b"spill"));
+    assert_eq!(open_as(&frame, ENTRY, 5).unwrap(), "spill");
+}
+
+#[test]
+fn the_header_in_the_documentation_is_the_one_that_is_written() {
+    let cells = |line: &'static str| line.split('|').map(str::trim).collect::<Vec<_>>();
+    let rows = FORMAT.lines().skip_while(|line| !line.starts_with("| offset ")).skip(2);
+    let rows: Vec<_> = rows.take_while(|line| line.starts_with('|')).map(cells).collect();
+    let number = |text: &str| text.parse::<usize>().unwrap();
+    // A header in which every field has a value that nothing else has.
+    let header = Header {
+        owner: 0x0807_0605_0403_0201,
+        entry: EntryId::new(0x1817_1615_1413_1211),
+        tag: Tag(0x2f),
+        encoded: 0x3837_3635_3433_3231,
+        payload: 0x4847_4645_4443_4241,
+        crc: 0x5453_5251,
+    };
+    let bytes = header.to_bytes();
+    let mut end = 0;
+    for row in rows {
+        let (offset, len, field) = (number(row[1]), number(row[2]), row[3]);
+        assert_eq!(offset, end, "{field} begins where the field before it ends");
+        end += len;
+        let expected = match field {
+            "magic" => b"SPIL".to_vec(),
+            "version" => vec![VERSION],
+            "tag" => vec![header.tag.0],
+            "reserved" => vec![0; len],
+            "owner" => header.owner.to_le_bytes().to_vec(),
+            "entry" => header.entry.get().to_le_bytes().to_vec(),
+            "encoded" => header.encoded.to_le_bytes().to_vec(),
+            "payload" => header.payload.to_le_bytes().to_vec(),
+            "payload checksum" => header.crc.to_le_bytes().to_vec(),
+            "header checksum" => crc32c::crc32c(&bytes[..offset]).to_le_bytes().to_vec(),
+            other => panic!("no field is called {other}"),
+        };
+        assert_eq!(bytes[offset..end], expected, "{field}");
+    }
+    assert_eq!(end, ALIGN);
+}
+
+#[test]
+fn the_tags_in_the_documentation_are_the_ones_that_are_written() {
+    for (tag, words) in
+        [(Tag::NONE, "as it is"), (Tag::LZ4, "LZ4"), (Tag::SNAPPY, "Snappy"), (Tag::ZSTD, "Zstandard")]
+    {
+        let row = FORMAT.lines().find(|line| {
+            line.starts_with(&format!("| {} | the", tag.0)) || line.starts_with(&format!("| {} | one", tag.0))
+        });
+        assert!(row.is_some_and(|row| row.contains(words)), "{tag:?}: {row:?}");
+    }
+    assert!(FORMAT.contains(&format!("| {}–255 | free", Tag::FIRST_FREE.0)));
+    assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+}

@@ -121,6 +121,9 @@ impl<K: Key, V> Table<K, V> {
         share.join(self.memory.adopt(old));
         share.split(weight).into_entry();
         self.replaced(phase, old, phase, weight);
+        if let Some(pin) = self.pins.lock().get_mut(&id) {
+            pin.weight = weight;
+        }
         Some((old, entry.state.place()))
     }
 

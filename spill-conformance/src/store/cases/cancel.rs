@@ -1,6 +1,6 @@
 //! Futures dropped after every number of polls.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use spill_core::{BlobId, Store, StoreErrorKind};
 
@@ -11,7 +11,7 @@ use crate::{
         Case,
         place::{
             Place, cancelled_after, expect, expect_all, expect_missing, id, ids, list_all, pattern, polls,
-            put, put_all, same_bytes, soon,
+            put, put_all, same_bytes,
         },
     },
 };
@@ -63,15 +63,16 @@ async fn put_sweep(place: &Place, len: usize) -> Verdict {
     let store = &*store;
     let used = cancelled_puts(store, len).await?;
     // What is whole by now is a blob like any other; what comes soon after can be deleted too.
-    soon(|| async {
-        for id in &used {
-            whole_or_missing(store, *id, len).await?;
-        }
-        store.delete(&used).await?;
-        ensure_eq!(ids(store).await?, [], "listing after cancelled puts were deleted");
-        Ok(())
-    })
-    .await?;
+    place
+        .soon(|| async {
+            for id in &used {
+                whole_or_missing(store, *id, len).await?;
+            }
+            store.delete(&used).await?;
+            ensure_eq!(ids(store).await?, [], "listing after cancelled puts were deleted");
+            Ok(())
+        })
+        .await?;
     put(store, id(100_000), len).await?;
     expect(store, id(100_000), len).await
 }
@@ -147,11 +148,17 @@ async fn puts_dropped_with_their_runtime(place: &Place) -> Verdict {
     let work = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| format!("no second runtime: {error}"))?;
+        let (begun, begins) = mpsc::channel();
         for number in 0..8 {
-            let store = Arc::clone(&other);
-            runtime.spawn(async move { store.put(id(number), pattern(id(number), len).into()).await });
+            let (store, begun) = (Arc::clone(&other), begun.clone());
+            runtime.spawn(async move {
+                // Nobody listens only when the case has failed.
+                let _ = begun.send(());
+                store.put(id(number), pattern(id(number), len).into()).await
+            });
         }
-        // Dropping it cancels what is under way.
+        begins.iter().take(8).for_each(drop);
+        // Dropping it ends the polls under way and cancels what is left.
         drop(runtime);
         Ok::<(), Stop>(())
     });
@@ -167,13 +174,14 @@ async fn cancelled_puts_leave_nothing_after_close(place: &Place) -> Verdict {
     let store = place.open().await?;
     cancelled_puts(&*store, 100_000).await?;
     place.close(store).await?;
-    soon(|| async {
-        ensure_eq!(
-            place.leftovers().await?,
-            Vec::<String>::new(),
-            "left over after cancelled puts and close"
-        );
-        Ok(())
-    })
-    .await
+    place
+        .soon(|| async {
+            ensure_eq!(
+                place.leftovers().await?,
+                Vec::<String>::new(),
+                "left over after cancelled puts and close"
+            );
+            Ok(())
+        })
+        .await
 }

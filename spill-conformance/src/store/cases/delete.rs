@@ -90,7 +90,8 @@ async fn one_id_twice_in_a_batch_is_fine(place: &Place) -> Verdict {
 async fn others_stay(place: &Place) -> Verdict {
     let store = place.open().await?;
     // Names that share digits, at either end.
-    let staying = [0x1, 0x10, 0x11, 0x100, 0x111, 0x1_0000_0000, 0x1000_0000_0000_0000].map(|n| (id(n), 77));
+    let staying = [0x1, 0x10, 0x11, 0x100, 0x111, 0x1010, 0x1101, 0xF_0101, 0x1_0000_0000, 1 << 60]
+        .map(|n| (id(n), 77));
     put_all(&*store, &staying).await?;
     put_all(&*store, &[(id(0x101), 5), (id(0x110), 5)]).await?;
     store.delete(&[id(0x101), id(0x110), id(0)]).await?;

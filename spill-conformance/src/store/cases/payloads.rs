@@ -109,7 +109,6 @@ async fn the_listing_says_the_size_of_the_payload(place: &Place) -> Verdict {
     let blobs: Vec<_> = SIZES.into_iter().enumerate().map(|(number, len)| (nth(number), len)).collect();
     put_all(&*store, &blobs).await?;
     let listed = list_all(&*store, 3).await?;
-    ensure_eq!(listed.len(), blobs.len(), "blobs listed");
     for (id, len) in blobs {
         let found = listed.iter().find(|meta| meta.id == id).map(|meta| meta.stored.bytes);
         ensure_eq!(found, Some(len as u64), "listed size of blob {id}");
