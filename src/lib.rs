@@ -110,3 +110,8 @@ fn with_compressors(registry: Registry) -> Registry {
 pub async fn open<K: Key, V: Send + Sync + 'static>(config: &Config) -> Result<Builder<K, V>, ConfigError> {
     config.builder(&registry(), total_memory()).await
 }
+
+/// Keeps the README's code true.
+#[cfg(all(doctest, feature = "fs", feature = "lz4"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
