@@ -39,6 +39,7 @@ pub(crate) struct Blob<K> {
     live_bytes: u64,
     readers: u32,
     stored: Stored,
+    /// What its entries weigh when it is entered.
     weight: u64,
     /// Bytes of dead frames that were punched out.
     punched: u64,
@@ -173,7 +174,7 @@ impl<K> Blobs<K> {
         };
         let encoded: u64 = (0..blob.live as usize).map(|frame| blob.frame(frame).1).sum();
         self.totals.entries += u64::from(blob.live);
-        self.totals.weight += blob.weight;
+        self.add_weight(blob.weight);
         self.totals.encoded += encoded;
         self.totals.allocated += blob.stored.allocated;
         self.totals.blobs += 1;
@@ -218,9 +219,8 @@ impl<K> Blobs<K> {
         blob.dead[frame / 64] |= 1 << (frame % 64);
         blob.live -= 1;
         blob.live_bytes -= bytes;
-        blob.weight -= weight;
         self.totals.entries -= 1;
-        self.totals.weight -= weight;
+        self.totals.weight = self.totals.weight.wrapping_sub(weight);
         self.totals.encoded -= encoded;
         let (doomed, worn) = (blob.dooms(), blob.live > 0);
         if doomed {
@@ -340,19 +340,16 @@ impl<K> Blobs<K> {
         }
     }
 
-    /// An entry's frame was moved into this blob.
-    pub(crate) fn add_weight(&mut self, index: u32, weight: u64) {
-        if let Some(blob) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
-            blob.weight += weight;
-            self.totals.weight += weight;
-        }
+    /// An entry's frame was moved here.
+    pub(crate) fn add_weight(&mut self, weight: u64) {
+        self.totals.weight = self.totals.weight.wrapping_add(weight);
     }
 
-    /// An entry with a frame in this blob has a new weight.
-    pub(crate) fn reweigh(&mut self, index: u32, old: u64, new: u64) {
-        if let Some(blob) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
-            blob.weight = blob.weight - old + new;
-            self.totals.weight = self.totals.weight - old + new;
-        }
+    /// An entry with a frame here has a new weight.
+    ///
+    /// Wraps, as the others do: the entry may be gone by now, and its new weight taken off before it is
+    /// put on here.
+    pub(crate) fn reweigh(&mut self, old: u64, new: u64) {
+        self.totals.weight = self.totals.weight.wrapping_sub(old).wrapping_add(new);
     }
 }

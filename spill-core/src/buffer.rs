@@ -495,6 +495,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     /// The move goes on when the future is dropped.
     pub async fn evict_one(&self) -> Result<Option<Eviction>, Error> {
         self.shared().check_open("evict_one")?;
+        self.shared().offer_parked();
         while let Some((key, id)) = self.shared().queue.victim(&self.shared().table) {
             if let Some(eviction) = self.evict(key, id, "evict_one").await? {
                 return Ok(Some(eviction));
@@ -513,6 +514,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     pub async fn reclaim(&self, bytes: u64) -> Result<u64, Error> {
         let shared = self.shared();
         shared.check_open("reclaim")?;
+        shared.offer_parked();
         let cap = shared.tiers.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default() as u64;
         let mut freed = 0;
         while freed < bytes {

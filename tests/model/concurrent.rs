@@ -7,8 +7,8 @@ use std::{
 };
 
 use spill_buffer::{
-    Error, FixedBudget, InsertError, MemoryStore, OnFull, PinGuard, SpillBuffer, Store, StoreErrorKind, TierSpec,
-    compress::Lz4, policies,
+    Error, FixedBudget, InsertError, MemoryStore, OnFull, PinGuard, SpillBuffer, Store, StoreErrorKind,
+    TierSpec, compress::Lz4, policies,
 };
 use spill_conformance::{Calls, Fault, FaultStore, Faults, Operation};
 
@@ -235,7 +235,8 @@ async fn finish(buffer: &Buffer, mut tasks: Vec<Task>) {
 fn run_all(fails: bool) {
     let seed = seed_or(1);
     for (number, policy) in (0..).zip(policies::NAMES) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
         let task = runtime.spawn(run(policy, fails, seed + number));
         let result = runtime.block_on(task);
         assert!(result.is_ok(), "with {policy}; other schedules may differ; SPILL_SEED={seed}: {result:?}");

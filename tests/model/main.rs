@@ -3,7 +3,12 @@
 //!
 //! Seeds are fixed, so that a run is repeated by the next one; `SPILL_SEED=7 cargo test --test model` runs
 //! others. A failure prints the seed, the configuration and what was done last.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "helpers of tests are tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "helpers of tests are tests"
+)]
 
 mod call;
 mod concurrent;

@@ -31,7 +31,8 @@ fn run(seed: u64) {
 fn a05_a_million_random_calls_with_random_faults_equal_the_model() {
     // One run alone is repeated with SPILL_SEED=its seed SPILL_RUNS=1.
     let first = seed_or(1000);
-    let runs = std::env::var("SPILL_RUNS").map_or(RUNS, |runs| runs.parse().expect("SPILL_RUNS is a whole number"));
+    let runs =
+        std::env::var("SPILL_RUNS").map_or(RUNS, |runs| runs.parse().expect("SPILL_RUNS is a whole number"));
     let threads = thread::available_parallelism().map_or(2, |threads| threads.get() as u64).min(runs);
     thread::scope(|scope| {
         for thread in 0..threads {

@@ -37,18 +37,8 @@ pub(crate) struct TierShape {
 }
 
 pub(crate) const MEMORY: [u64; 9] = [0, 1, 64, 100, 300, 1000, 1000, 4096, 10_000];
-pub(crate) const MAX_SPILL: [Option<u64>; 10] = [
-    None,
-    None,
-    None,
-    Some(0),
-    Some(128),
-    Some(192),
-    Some(1000),
-    Some(4096),
-    Some(20_000),
-    Some(100_000),
-];
+pub(crate) const MAX_SPILL: [Option<u64>; 10] =
+    [None, None, None, Some(0), Some(128), Some(192), Some(1000), Some(4096), Some(20_000), Some(100_000)];
 
 impl Shape {
     pub(crate) fn random(random: &mut Random, exact: bool, faults: bool) -> Self {

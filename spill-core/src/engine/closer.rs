@@ -54,9 +54,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let mut share = self.memory.take_over(weight);
         let Some((old, place)) = self.table.reweigh(key, id, weight, &mut share) else { return false };
         drop(share);
-        if let Some(tier) = place.and_then(|place| self.tiers.get(place.tier()).zip(Some(place.blob()))) {
-            let (tier, blob) = tier;
-            tier.with_blobs(|blobs| blobs.reweigh(blob, old, weight));
+        if let Some(tier) = place.and_then(|place| self.tiers.get(place.tier())) {
+            tier.with_blobs(|blobs| blobs.reweigh(old, weight));
         }
         self.wake_spiller.notify_one();
         true

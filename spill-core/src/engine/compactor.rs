@@ -186,21 +186,15 @@ fn follow<K: Key, V: Send + Sync + 'static>(
         let (Some(from), Some(to)) = (tier.location(worn.blob, *frame), tier.location(blob, number)) else {
             continue;
         };
-        // Booked before it follows: from then on anybody may remove it, and take its weight off again.
-        let there = shared.table.find(key).filter(|(.., at)| *at == Some(from));
-        let weight = there.map_or(0, |(_, weight, ..)| weight);
-        tier.with_blobs(|blobs| blobs.add_weight(blob, weight));
         match shared.table.relocate(key, from, to) {
             Some(moved) => {
-                if moved.weight != weight {
-                    tier.with_blobs(|blobs| blobs.reweigh(blob, weight, moved.weight));
-                }
+                tier.with_blobs(|blobs| blobs.add_weight(moved.weight));
                 shared.bury(from, moved.weight);
                 if moved.clean {
                     shared.note_clean(key.clone(), to);
                 }
             }
-            None => shared.bury(to, weight),
+            None => shared.bury(to, 0),
         }
     }
     let freed = worn.total.saturating_sub(stored.bytes);

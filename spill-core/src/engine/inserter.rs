@@ -148,8 +148,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                     self.check_open("insert")?;
                     return Ok(share.map_or(Room::TooHeavy, Room::InMemory));
                 }
-                changed = stuck.changed() => changed.map_err(|_| Error::RuntimeGone { operation: "insert" })?,
+                // Before what may come again and again.
                 () = until(deadline) => return Err(self.full(newcomer, need, attempt.last.as_ref())),
+                changed = stuck.changed() => changed.map_err(|_| Error::RuntimeGone { operation: "insert" })?,
             }
             self.check_running("insert")?;
             // Nothing else can leave. The newcomer is the last candidate itself.
@@ -195,9 +196,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             let retry_at = self.tiers.iter().filter_map(|tier| tier.available(Instant::now()).err()).min();
             tokio::select! {
+                biased;
+                () = until(deadline) => return Err(self.full(&newcomer, newcomer.weight, attempt.last.as_ref())),
                 changed = news.changed() => changed.map_err(|_| Error::RuntimeGone { operation: "insert" })?,
                 () = until(retry_at) => {}
-                () = until(deadline) => return Err(self.full(&newcomer, newcomer.weight, attempt.last.as_ref())),
             }
         }
     }
@@ -282,7 +284,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 limit: levels.limit,
                 source: None,
             },
-            Some(Refusal::Failed(source)) => Error::Full {
+            Some(Refusal::Failed { source, .. }) => Error::Full {
                 operation,
                 key,
                 resource: Resource::Spill,
@@ -316,7 +318,7 @@ impl Attempt {
     /// Whether it was stored.
     fn note(&mut self, stored: Result<(), Refusal>) -> bool {
         let Err(refusal) = stored else { return true };
-        if let Refusal::NoRoom { need, .. } = &refusal {
+        if let Refusal::NoRoom { need, .. } | Refusal::Failed { need, .. } = &refusal {
             self.need = *need;
         }
         self.last = Some(refusal);

@@ -45,9 +45,12 @@ pub(crate) async fn delete_doomed<K: Key, V: Send + Sync + 'static>(
                 batch.doomed.extract_if(.., |doomed| all || error.failed().contains(&doomed.id)).collect()
             }
         };
-        std::mem::take(&mut batch.doomed).into_iter().for_each(|doomed| tier.deleted(doomed));
+        let deleted = std::mem::take(&mut batch.doomed);
         failed.extend(refused);
-        shared.room_in_tier(tier);
+        if !deleted.is_empty() {
+            deleted.into_iter().for_each(|doomed| tier.deleted(doomed));
+            shared.room_in_tier(tier);
+        }
     }
     let done = failed.is_empty();
     failed.into_iter().for_each(|doomed| tier.not_deleted(doomed));

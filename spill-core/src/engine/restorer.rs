@@ -163,10 +163,12 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     fn reader_of(&self, flight: &InFlight<K, V>) -> Option<Reader<K>> {
         let request = flight.request.as_ref()?;
-        // Compaction may move it between the two looks, but not twice in a row: the second blob is new.
+        // Compaction may move it before the blob is open, and the place may be another blob's by then. Once it
+        // is open, the place is the blob's. If it never holds still, whoever waits looks again.
         (0..3).find_map(|_| {
             let at: Place = self.table.locate(&request.key, request.id)?;
-            self.tiers.get(at.tier())?.reader(at)
+            let reader = self.tiers.get(at.tier())?.reader(at)?;
+            (self.table.locate(&request.key, request.id) == Some(at)).then_some(reader)
         })
     }
 

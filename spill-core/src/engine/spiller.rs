@@ -33,8 +33,8 @@ pub(crate) enum Refusal {
     Encode(CodecError),
     /// No tier has room for its frame.
     NoRoom { need: u64, levels: QuotaLevels },
-    /// The tiers that would have room fail.
-    Failed(Option<StoreError>),
+    /// Tiers that may have room fail. The others, if any, have none for a frame of `need` bytes.
+    Failed { need: u64, source: Option<StoreError> },
     /// The runtime was shut down.
     RuntimeGone,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Whether others can't leave memory either, for the reason this one could not.
     pub(crate) fn is_hopeless(&self) -> bool {
-        matches!(self.stored, Err(Refusal::Failed(_) | Refusal::RuntimeGone))
+        matches!(self.stored, Err(Refusal::Failed { .. } | Refusal::RuntimeGone))
     }
 }
 
@@ -103,10 +103,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             if *self.pressure.borrow() == Pressure::Normal {
                 self.set_pressure(Pressure::Spilling);
             }
-            let now = Instant::now();
-            let open: Vec<_> = self.tiers.iter().filter(|tier| tier.available(now).is_ok()).collect();
-            let room = open.iter().map(|tier| tier.quota.levels().room()).max().unwrap_or_default();
-            self.queue.unpark(&self.table, room);
+            let (open, room) = self.offer_parked();
             let can_write = room >= frame_len(0) || open.iter().any(|tier| tier.has_slack());
             let cap = open.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default();
             let picked = if can_write { self.pick(excess, cap as u64) } else { self.pick_clean(excess) };
@@ -118,15 +115,25 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                     // What is on its way out may be enough: its end wakes this task.
                 } else if self.is_arriving() {
                     // What is on its way in can be picked as soon as it is there.
-                    return Some(now + LOOK_AGAIN);
+                    return Some(Instant::now() + LOOK_AGAIN);
                 } else {
                     self.report_stuck();
                 }
-                return self.tiers.iter().filter_map(|tier| tier.available(now).err()).min();
+                return self.tiers.iter().filter_map(|tier| tier.available(Instant::now()).err()).min();
             }
         }
         self.set_pressure(Pressure::Normal);
         None
+    }
+
+    /// Lets entries be picked again that no tier took and one may take now. Tiers that are not failing, and
+    /// the most room that one of them has.
+    pub(crate) fn offer_parked(&self) -> (Vec<&Arc<Tier<K>>>, u64) {
+        let now = Instant::now();
+        let open: Vec<_> = self.tiers.iter().filter(|tier| tier.available(now).is_ok()).collect();
+        let room = open.iter().map(|tier| tier.quota.levels().room()).max().unwrap_or_default();
+        self.queue.unpark(&self.table, room);
+        (open, room)
     }
 
     /// Whether memory is taken by something that is not in it yet: a value being read, or just let in.
@@ -416,7 +423,8 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             let need = item.need.max(frame_len(0));
             let refusal = match self.short {
                 Some(levels) if !failing => Refusal::NoRoom { need, levels },
-                _ => Refusal::Failed(self.failure.clone()),
+                Some(_) => Refusal::Failed { need, source: self.failure.clone() },
+                None => Refusal::Failed { need: 0, source: self.failure.clone() },
             };
             self.outcomes.push(Outcome { weight: item.weight, stored: Err(refusal) });
             if item.leaving.is_none() {

@@ -73,8 +73,12 @@ impl World {
                 self.check_unspilled(key, &error, false);
             }
         }
-        let ended: Vec<u64> =
-            self.writers.iter().filter(|(_, writer)| writer.task.is_finished()).map(|(key, _)| *key).collect();
+        let ended: Vec<u64> = self
+            .writers
+            .iter()
+            .filter(|(_, writer)| writer.task.is_finished())
+            .map(|(key, _)| *key)
+            .collect();
         for key in ended {
             self.join_writer(key).await;
         }
@@ -106,7 +110,10 @@ impl World {
             sleep(MOMENT).await;
             let now = self.buffer.usage();
             let in_flight: u64 = now.tiers.iter().map(|tier| tier.in_flight).sum();
-            if now == before && [now.memory.spilling.entries, now.memory.restoring, now.memory.buffers, in_flight] == [0; 4] {
+            if now == before
+                && [now.memory.spilling.entries, now.memory.restoring, now.memory.buffers, in_flight]
+                    == [0; 4]
+            {
                 self.rested = true;
                 return;
             }

@@ -47,7 +47,11 @@ impl World {
         self.rest().await;
         let (key, old) = (wanted.key, self.model.get(&wanted.key).copied());
         // A weight of its own, so that the sums tell which it is.
-        let weight = if old.is_some_and(|old| old.weight == wanted.weight) { wanted.weight + 1 } else { wanted.weight };
+        let weight = if old.is_some_and(|old| old.weight == wanted.weight) {
+            wanted.weight + 1
+        } else {
+            wanted.weight
+        };
         let (version, value) = self.version(&Wanted { weight, ..*wanted });
         if let Some(answer) = give_up(after, self.buffer.insert(key, value.clone())).await {
             return self.inserted(key, version, &value, answer, true);
@@ -55,8 +59,12 @@ impl World {
         self.rest().await;
         let usage = self.buffer.usage();
         let total = usage.memory.resident.weight + usage.spilled.weight;
-        let others: u64 = self.model.iter().filter(|(other, _)| **other != key).map(|(_, version)| version.weight).sum();
-        if self.buffer.contains_key(&key) && total == others + weight && !(old.is_none() && usage.entries == self.model.len() as u64) {
+        let others: u64 =
+            self.model.iter().filter(|(other, _)| **other != key).map(|(_, version)| version.weight).sum();
+        if self.buffer.contains_key(&key)
+            && total == others + weight
+            && !(old.is_none() && usage.entries == self.model.len() as u64)
+        {
             self.now(key, Some(version));
         }
     }
@@ -119,7 +127,8 @@ impl World {
             let version = self.model[&key];
             self.model.insert(key, Version { weight, ..version });
             let usage = self.buffer.usage();
-            self.memory_ceiling = self.memory_ceiling.max(usage.memory.resident.weight + usage.memory.restoring);
+            self.memory_ceiling =
+                self.memory_ceiling.max(usage.memory.resident.weight + usage.memory.restoring);
         }
     }
 }

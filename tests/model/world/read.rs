@@ -110,7 +110,8 @@ impl World {
     }
 
     pub(super) fn look(&self, key: u64) {
-        let (there, location, peek) = (self.buffer.contains_key(&key), self.buffer.location(&key), self.buffer.peek(&key));
+        let (there, location, peek) =
+            (self.buffer.contains_key(&key), self.buffer.location(&key), self.buffer.peek(&key));
         assert_eq!(location.is_some(), there);
         match location {
             None | Some(Location::Tier(_)) => assert!(peek.is_none(), "{location:?}"),
@@ -128,7 +129,10 @@ impl World {
         let answer = sure("spill", self.buffer.spill(&key)).await;
         match answer {
             Ok(true) if calm && alone => {
-                assert!(matches!(self.buffer.location(&key), Some(Location::Tier(_))), "spilled, but not there");
+                assert!(
+                    matches!(self.buffer.location(&key), Some(Location::Tier(_))),
+                    "spilled, but not there"
+                );
             }
             Ok(false) if calm && alone => {
                 let away = matches!(before, None | Some(Location::Tier(_)));
@@ -143,7 +147,9 @@ impl World {
         let bad = self.model.get(&key).is_some_and(Version::is_bad);
         match error {
             Error::Encode { .. } => assert!(bad || !strict, "{error}"),
-            Error::Full { .. } => assert!(bad || !strict || !self.is_roomy(), "{error} although there is room"),
+            Error::Full { .. } => {
+                assert!(bad || !strict || !self.is_roomy(), "{error} although there is room")
+            }
             _ => panic!("{error}"),
         }
     }
@@ -158,7 +164,10 @@ impl World {
             }
             Ok(Some(eviction)) if strict => {
                 let after = self.buffer.usage().memory.resident;
-                assert!(after.weight + eviction.weight <= before.resident.weight, "{eviction:?} of {before:?}");
+                assert!(
+                    after.weight + eviction.weight <= before.resident.weight,
+                    "{eviction:?} of {before:?}"
+                );
             }
             Ok(_) => {}
             Err(Error::Encode { .. }) => assert!(self.model.values().any(Version::is_bad)),
@@ -176,7 +185,10 @@ impl World {
         let after = self.buffer.usage().memory.resident.weight;
         if strict {
             assert!(before - after >= freed, "{freed} freed, from {before} to {after}");
-            assert!(!self.is_free() || freed >= bytes.min(before), "{freed} of {bytes} freed, from {before} to {after}");
+            assert!(
+                !self.is_free() || freed >= bytes.min(before),
+                "{freed} of {bytes} freed, from {before} to {after}"
+            );
         }
     }
 

@@ -13,7 +13,9 @@ const BACK_OFF: Duration = Duration::from_secs(61);
 
 impl World {
     pub(super) fn set_latencies(&self) {
-        for (tier, faults) in self.shape.tiers.iter().zip(&self.faults).filter(|(tier, _)| !tier.latency.is_zero()) {
+        for (tier, faults) in
+            self.shape.tiers.iter().zip(&self.faults).filter(|(tier, _)| !tier.latency.is_zero())
+        {
             for operation in [Operation::Put, Operation::Get, Operation::Delete] {
                 faults.delay(operation, tier.latency);
             }
@@ -34,7 +36,8 @@ impl World {
             }
             Trouble::Slow { operation, by, calls } => faults.delay(Calls::of(operation).next(calls), by),
             Trouble::Hold { operation, after_effect, until } => {
-                let gate = if after_effect { faults.hold_after_effect(operation) } else { faults.hold(operation) };
+                let gate =
+                    if after_effect { faults.hold_after_effect(operation) } else { faults.hold(operation) };
                 self.quiet_at = self.quiet_at.max(Instant::now() + until);
                 tokio::spawn(async move {
                     sleep(until).await;
