@@ -402,7 +402,10 @@ fn a_runtime_shut_down_ends_calls_with_an_error_and_keeps_what_is_resident() {
         carrier.shutdown_background();
         for (name, call) in calls {
             let answer = caller.block_on(within(20, call)).unwrap();
-            assert!(matches!(answer, Err(Error::RuntimeGone { .. })), "{on_full}, {name}: {answer:?}");
+            // Another call may have begun to move key 2 before: then there was nothing to do.
+            let moved_already = name == "spill" && answer.is_ok();
+            let gone = matches!(answer, Err(Error::RuntimeGone { .. }));
+            assert!(gone || moved_already, "{on_full}, {name}: {answer:?}");
         }
         caller.block_on(within(20, async {
             // Whatever was in memory still is, also what was on its way out.
