@@ -293,7 +293,10 @@ impl<'a> Run<'a> {
 
     fn close(&mut self) -> Result<(), Fault> {
         let mut meter = Meter::start("close", 0)?;
-        meter.call(|| self.buffer.close())?;
+        // What went well before is still worth a report.
+        if let Err(error) = meter.call(|| self.buffer.close()) {
+            self.report.unbalanced.push(error.to_string());
+        }
         meter.finish(&mut self.report.phases);
         let usage = self.buffer.inner().usage();
         if !usage.is_empty() {
