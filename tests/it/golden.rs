@@ -12,7 +12,9 @@ use std::{collections::BTreeMap, time::Duration};
 use spill_buffer::{Event, Location, OnFull, StoreErrorKind};
 use spill_conformance::{Faults, Operation};
 
-use crate::support::{Lump, LumpCodec, Lumps, at_rest, count, ends_empty, exact, faulty_tier, kind, read, rests};
+use crate::support::{
+    Lump, LumpCodec, Lumps, at_rest, count, ends_empty, exact, faulty_tier, kind, read, rests_after,
+};
 
 /// What is done in one step.
 #[derive(Clone, Copy, Debug)]
@@ -81,14 +83,13 @@ impl Story {
     }
 
     async fn tell(&mut self, steps: &[Step]) {
-        for (number, step) in steps.iter().enumerate() {
-            println!("step {}: {:?}", number + 1, step.what);
+        for (number, step) in (1..).zip(steps) {
+            let what = format!("step {number}: {:?}", step.what);
             self.act(step.what).await;
             let [memory, disk, stored] = step.numbers;
-            rests(&self.buffer, at_rest(memory, disk, stored)).await;
-            assert_eq!(self.places(), step.place, "step {}: {:?}", number + 1, step.what);
-            let puts = self.faults.counts(Operation::Put).started;
-            assert_eq!(puts, step.puts, "puts at step {}: {:?}", number + 1, step.what);
+            rests_after(what.clone(), &self.buffer, at_rest(memory, disk, stored)).await;
+            assert_eq!(self.places(), step.place, "{what}");
+            assert_eq!(self.faults.counts(Operation::Put).started, step.puts, "puts at {what}");
             self.compare();
         }
     }
