@@ -234,6 +234,13 @@ impl<K> Blobs<K> {
         (bytes, doomed)
     }
 
+    /// Bytes that come free for certain when the one frame that is live in a blob dies. `None`: others are, or
+    /// it is being read.
+    pub(crate) fn freed_with_last(&self, index: u32) -> Option<u64> {
+        let blob = self.slots.get(index as usize)?.as_ref()?;
+        (blob.live == 1 && blob.readers == 0 && !blob.doomed).then(|| blob.stored.bytes - blob.punched)
+    }
+
     /// A reader comes: where the frame is, and the length of its value.
     pub(crate) fn open(&mut self, index: u32, frame: usize) -> Option<(BlobId, Range<u64>, u64)> {
         let blob = self.get(index).filter(|blob| !blob.doomed)?;

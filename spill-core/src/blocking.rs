@@ -195,6 +195,14 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         self.runtime.block_on(self.inner.pin(key))
     }
 
+    /// See [`SpillBuffer::audit`](crate::SpillBuffer::audit).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn audit(&self) -> Result<Vec<String>, Error> {
+        self.runtime.block_on(self.inner.audit())
+    }
+
     /// See [`SpillBuffer::close`](crate::SpillBuffer::close).
     ///
     /// # Errors

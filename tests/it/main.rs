@@ -9,10 +9,13 @@ mod support;
 
 mod attacks;
 mod cases;
+mod cases_insert;
 mod cases_load;
 mod golden;
 mod rules_a;
 mod rules_b;
+mod rules_b10;
 mod rules_c;
 mod rules_e;
 mod rules_g;
+mod rules_i;

@@ -1,6 +1,5 @@
 //! What the tests of the rules share: a value whose weight, length and fate with the codec are chosen freely,
 //! builders for small exact buffers, and the comparison of what a buffer reports with what it should.
-#![expect(clippy::unwrap_used, reason = "a test ends with the first thing that is not as it should be")]
 
 use std::sync::{
     Arc,
@@ -132,8 +131,6 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    pub(crate) const ZERO: Self = at_rest(0, 0, 0);
-
     pub(crate) fn of(usage: &Usage) -> Self {
         let total = usage.total();
         Self {
@@ -183,17 +180,23 @@ pub(crate) fn rests<K: Key, V: Send + Sync>(
     buffer: &SpillBuffer<K, V>,
     expected: Numbers,
 ) -> impl Future<Output = ()> {
-    let caller = std::panic::Location::caller();
-    async move {
-        until(buffer, |usage| nothing_moves(usage) && Numbers::of(usage) == expected).await;
-        for _ in 0..CALM {
-            tokio::task::yield_now().await;
-        }
-        let usage = buffer.usage();
-        assert_eq!(Numbers::of(&usage), expected, "at {caller}: {usage:#?}");
-        assert!(nothing_moves(&usage), "at {caller}: {usage:#?}");
-        assert_eq!(buffer.audit().await.unwrap(), Vec::<String>::new(), "at {caller}");
+    rests_after(std::panic::Location::caller().to_string(), buffer, expected)
+}
+
+/// The same; `what` says in a failure what was done before.
+pub(crate) async fn rests_after<K: Key, V: Send + Sync>(
+    what: String,
+    buffer: &SpillBuffer<K, V>,
+    expected: Numbers,
+) {
+    until(buffer, |usage| nothing_moves(usage) && Numbers::of(usage) == expected).await;
+    for _ in 0..CALM {
+        tokio::task::yield_now().await;
     }
+    let usage = buffer.usage();
+    assert_eq!(Numbers::of(&usage), expected, "after {what}: {usage:#?}");
+    assert!(nothing_moves(&usage), "after {what}: {usage:#?}");
+    assert_eq!(buffer.audit().await.unwrap(), Vec::<String>::new(), "after {what}");
 }
 
 /// Removes everything, and shows that nothing is left: not before closing, and not after.

@@ -1,7 +1,7 @@
 //! Brings new values in: at once when there is room, else when it is their turn, or straight to a tier when
 //! they can never be resident or nothing else can leave.
 
-use std::sync::{Arc, atomic::Ordering::Acquire};
+use std::sync::{Arc, Weak, atomic::Ordering::Acquire};
 
 use tokio::{sync::oneshot, time::Instant};
 
@@ -10,7 +10,7 @@ use crate::{
     Admission, EntryId, Error, MAX_WEIGHT, OnFull, Resource,
     entry::Phase,
     frame::frame_len,
-    ledger::Share,
+    ledger::{Leaving, Share},
     table::{Item, Key, Pinning},
 };
 
@@ -25,6 +25,22 @@ pub(crate) struct Newcomer<K, V> {
     pub(crate) id: EntryId,
     pub(crate) weight: u64,
     pub(crate) value: Arc<V>,
+}
+
+impl<K: Key, V> Newcomer<K, V> {
+    /// The value as something to be written, not in the table yet, as long as `caller` waits for it.
+    fn item(&self, caller: Weak<()>) -> Item<K, V> {
+        Item {
+            key: self.key.clone(),
+            id: self.id,
+            weight: self.weight,
+            value: self.value.clone(),
+            leaving: None,
+            encoded: None,
+            need: 0,
+            caller,
+        }
+    }
 }
 
 /// What waiting for room came to.
@@ -154,7 +170,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             self.check_running("insert")?;
             // Nothing else can leave. The newcomer is the last candidate itself.
-            if self.may_fit(&attempt) && attempt.note(self.store_directly(newcomer).await) {
+            let stored = self.may_fit(&attempt) && attempt.note(self.store_directly(newcomer).await);
+            if stored || self.take_place(newcomer, &mut attempt).await {
                 return Ok(Room::Stored);
             }
             match self.memory.policy().on_full() {
@@ -178,7 +195,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             if self.memory.admission(newcomer.weight) != Admission::ToTier {
                 return Ok(Some(newcomer));
             }
-            if self.may_fit(&attempt) && attempt.note(self.store_directly(&newcomer).await) {
+            let stored = self.may_fit(&attempt) && attempt.note(self.store_directly(&newcomer).await);
+            if stored || self.take_place(&newcomer, &mut attempt).await {
                 return Ok(None);
             }
             self.check_running("insert")?;
@@ -220,19 +238,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     /// Writes a newcomer to a tier and enters it as spilled. What was under its key before stays until then.
     async fn store_directly(self: &Arc<Self>, newcomer: &Newcomer<K, V>) -> Result<(), Refusal> {
-        let Newcomer { key, id, weight, value } = newcomer;
         // Goes with this future.
         let waiting = Arc::new(());
-        let item = Item {
-            key: key.clone(),
-            id: *id,
-            weight: *weight,
-            value: value.clone(),
-            leaving: None,
-            encoded: None,
-            need: 0,
-            caller: Arc::downgrade(&waiting),
-        };
+        let item = newcomer.item(Arc::downgrade(&waiting));
         let (done, outcome) = oneshot::channel();
         let shared = self.clone();
         self.tasks.spawn_job(async move {
@@ -247,6 +255,45 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             Ok(Some(Err(refusal))) => Err(refusal),
             Ok(None) | Err(_) => Err(Refusal::RuntimeGone),
         }
+    }
+
+    /// With memory and tiers full, an overwrite of a spilled value takes that one's place in its tier: the old
+    /// frame goes first, and only if the new one is sure to fit into the room it leaves. Should the tier fail
+    /// just then, the new value stays in memory, above the limit, until it can leave.
+    async fn take_place(self: &Arc<Self>, newcomer: &Newcomer<K, V>, attempt: &mut Attempt) -> bool {
+        if let Some(Refusal::Encode(_) | Refusal::RuntimeGone) = attempt.last {
+            return false;
+        }
+        let Some((old, _, Phase::Spilled, Some(at))) = self.table.find(&newcomer.key) else { return false };
+        let Some(tier) = self.tiers.get(at.tier()).cloned() else { return false };
+        let (shared, known) = (self.clone(), attempt.need);
+        // Goes with this future.
+        let waiting = Arc::new(());
+        let (mut item, trial) = (newcomer.item(Arc::downgrade(&waiting)), newcomer.item(Weak::new()));
+        let (done, outcome) = oneshot::channel();
+        self.tasks.spawn_job(async move {
+            let _permit = shared.spilling.acquire().await;
+            let room = || {
+                let freed = tier.with_blobs(|blobs| blobs.freed_with_last(at.blob()))?;
+                tier.available(Instant::now()).is_ok().then(|| freed + tier.quota.levels().room())
+            };
+            let mut need = known.max(frame_len(0));
+            if room().is_some_and(|room| room >= need) {
+                need = shared.frame_bytes(&tier, trial).await.unwrap_or(u64::MAX);
+            }
+            let fits = room().is_some_and(|room| room >= need);
+            let left = if fits { shared.table.replace_spilled(&item, old, at) } else { None };
+            let taken = left.map(|left| drop(shared.settle(left))).is_some();
+            if taken {
+                item.leaving = Some(Leaving::new(shared.memory.adopt(0)));
+                shared.spill(vec![item]).await;
+            }
+            // Nobody listens when the insert was dropped; the entry is there all the same.
+            let _ = done.send((taken, need));
+        });
+        let (taken, need) = outcome.await.unwrap_or_default();
+        attempt.need = attempt.need.max(need);
+        taken
     }
 
     fn full(&self, newcomer: &Newcomer<K, V>, need: u64, last: Option<&Refusal>) -> Error {

@@ -235,6 +235,17 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 }
 
+impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
+    /// Bytes of the frame that a value has in a tier. Makes the frame to know it.
+    pub(crate) async fn frame_bytes(self: &Arc<Self>, tier: &Tier<K>, item: Item<K, V>) -> Option<u64> {
+        let mut job = Job { shared: self, outcomes: Vec::new(), short: None, failure: None };
+        let _buffered = self.buffered(self.stages.size() as u64);
+        let weight = item.weight;
+        let staged = job.stage(tier, vec![item], weight).await?;
+        staged.frames.first().map(|frame| frame.len.stored)
+    }
+}
+
 /// One batch on its way through the tiers.
 struct Job<'a, K: Key, V> {
     shared: &'a Arc<Shared<K, V>>,

@@ -12,7 +12,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Entry, Evicted, Fetch, Flight, Item, Key, NO_SLOT, Pin, Pinning, Place, PutEnd, Request, State, Table,
+    Entry, Evicted, Fetch, Flight, Item, Key, Leftovers, NO_SLOT, Pin, Pinning, Place, PutEnd, Request,
+    State, Table,
 };
 use crate::{
     EntryId, Tally,
@@ -65,6 +66,29 @@ impl<K: Key, V> Table<K, V> {
             }
             _ => Evicted::Stale,
         }
+    }
+
+    /// Puts a value that goes to a tier at once in the place of a spilled one, whose frame is garbage then.
+    /// Memory has no room for it, so it holds none, unless it must stay after all.
+    pub(crate) fn replace_spilled(
+        &self,
+        item: &Item<K, V>,
+        old: EntryId,
+        from: Place,
+    ) -> Option<Leftovers<V>> {
+        let mut entry = self.map.get_mut(&item.key).filter(|entry| entry.id == old)?;
+        let (phase, held) = (entry.state.phase(), entry.weight);
+        let given_up = item.caller.strong_count() == 0;
+        if given_up || phase != Phase::Spilled || entry.state.place() != Some(from) {
+            return None;
+        }
+        let (_, effects) = step(phase, Event::Insert)?;
+        let (value, mark) = (item.value.clone(), self.first_mark());
+        let state = State::Spilling { value, touched: 0.into(), mark };
+        let was = std::mem::replace(&mut *entry, Entry { id: item.id, weight: item.weight, state });
+        self.replaced(phase, held, Phase::Spilling, item.weight);
+        drop(entry);
+        Some(self.leftovers(&was, effects))
     }
 
     /// Keeps an entry that is in memory there, until [`unpin`](Self::unpin).
@@ -192,8 +216,10 @@ impl<K: Key, V> Table<K, V> {
         self.moved(Phase::Spilling, next, weight);
         drop(entry);
         if end != PutEnd::Spilled
-            && let Some(share) = leaving.and_then(Leaving::stay)
+            && let Some(mut share) = leaving.and_then(Leaving::stay)
         {
+            // One that took a spilled one's place had no room of its own.
+            share.join(self.memory.take_over(weight.saturating_sub(share.bytes())));
             share.into_entry();
         }
         end
