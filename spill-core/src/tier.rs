@@ -148,7 +148,9 @@ impl<K> Tier<K> {
 
     /// A frame is garbage now. `true`: so is its whole blob, which can be deleted.
     pub(crate) fn bury(&self, at: Place, weight: u64) -> bool {
-        let (bytes, doomed) = self.blobs.lock().bury(at.blob(), at.frame(), weight);
+        let mut blobs = self.blobs.lock();
+        let (bytes, doomed) = blobs.bury(at.blob(), at.frame(), weight);
+        // Under the lock: whoever deletes the blob must find its bytes among the garbage.
         self.quota.bury(bytes);
         doomed
     }
