@@ -146,7 +146,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         // Compaction may move it between the two looks, but not twice in a row: the second blob is new.
         (0..3).find_map(|_| {
             let at: Place = self.table.locate(&request.key, request.id)?;
-            self.tiers.get(at.tier())?.reader(at)
+            let reader = self.tiers.get(at.tier())?.reader(at)?;
+            // The blob may have gone before it was opened, and another have its place in the books. It stays from
+            // here on, so if the entry is still where it was, this is the one.
+            (self.table.locate(&request.key, request.id) == Some(at)).then_some(reader)
         })
     }
 
