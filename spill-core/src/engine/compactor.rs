@@ -189,9 +189,14 @@ fn follow<K: Key, V: Send + Sync + 'static>(
         let (Some(from), Some(to)) = (tier.location(worn.blob, *frame), tier.location(blob, number)) else {
             continue;
         };
-        match shared.table.relocate(key, from, to) {
+        // Under the lock of the books: whoever removes the entry right after must find its weight in them.
+        let moved = tier.with_blobs(|blobs| {
+            let moved = shared.table.relocate(key, from, to)?;
+            blobs.add_weight(blob, moved.weight);
+            Some(moved)
+        });
+        match moved {
             Some(moved) => {
-                tier.with_blobs(|blobs| blobs.add_weight(blob, moved.weight));
                 shared.bury(from, moved.weight);
                 if moved.clean {
                     shared.note_clean(key.clone(), to);
