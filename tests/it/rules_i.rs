@@ -190,6 +190,66 @@ async fn i02_a_full_quota_and_a_full_memory_take_an_overwrite_of_equal_size() {
     ends_empty(buffer).await;
 }
 
+/// If its tier fails just when the old frame has gone, the new value is not lost: it stays in memory, and
+/// leaves when it can.
+#[tokio::test(start_paused = true)]
+async fn i02_a_full_quota_and_a_full_memory_lose_nothing_when_the_tier_fails() {
+    for broken in [Operation::Put, Operation::Delete] {
+        for weight in [100, 301] {
+            let faults = Faults::new();
+            let room = 2 * stored(weight);
+            let buffer = exact(300, OnFull::Reject).tier(faulty_tier(&faults).max_spill(room));
+            let buffer = buffer.build().unwrap();
+            // Too long for the room there will be.
+            buffer.insert('m', Lump { length: 1000, ..Lump::new('m', 300) }).await.unwrap();
+            for key in ['a', 'b'] {
+                buffer
+                    .insert(key, Lump { length: usize::try_from(weight).unwrap(), ..Lump::new(key, 301) })
+                    .await
+                    .unwrap();
+            }
+            rests(&buffer, at_rest(300, 602, room)).await;
+            faults.fail(broken, StoreErrorKind::Transient);
+            let new = Lump::new('n', weight);
+            buffer.insert('a', new).await.unwrap();
+            assert_eq!(
+                (read(&buffer, 'a').await, in_memory(&buffer).as_str()),
+                (new, "am"),
+                "{broken:?} {weight}"
+            );
+            until(&buffer, |usage| usage.memory.buffers == 0).await;
+            assert_eq!(buffer.usage().memory.resident.weight, 300 + weight);
+            assert!(buffer.usage().total().stored + buffer.usage().total().garbage <= room);
+            faults.heal();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            // Only the new one fits into the room there is.
+            rests(&buffer, at_rest(300, 301 + weight, room)).await;
+            assert_eq!(read(&buffer, 'a').await, new);
+            ends_empty(buffer).await;
+        }
+    }
+}
+
+/// A blob with others in it does not go with the frame, and neither does one that is too small: refused.
+#[tokio::test]
+async fn i02_an_overwrite_whose_room_is_not_certain_is_refused() {
+    let tier = TierSpec::new(MemoryStore::new()).batch_entries(2).max_spill(3 * 192);
+    let buffer = exact(300, OnFull::Reject).tier(tier).build().unwrap();
+    fill(&buffer, "abc", 100).await;
+    // a and b in one blob, c in one of its own.
+    buffer.insert('m', Lump::new('m', 200)).await.unwrap();
+    buffer.insert('n', Lump::new('n', 100).weighing(200)).await.unwrap_err();
+    buffer.spill(&'c').await.unwrap();
+    buffer.insert('n', Lump::new('n', 100)).await.unwrap();
+    rests(&buffer, at_rest(300, 300, 3 * 192)).await;
+    assert_eq!(buffer.usage().tiers[0].blobs, 2);
+    keeps_the_old_value(&buffer, 'a', Lump::new('x', 100), "Full").await;
+    keeps_the_old_value(&buffer, 'c', Lump::new('x', 129), "Full").await;
+    buffer.insert('c', Lump::new('x', 128)).await.unwrap();
+    rests(&buffer, at_rest(300, 328, 3 * 192)).await;
+    ends_empty(buffer).await;
+}
+
 #[tokio::test]
 async fn i03_overwrites_of_any_size_leave_a_key_in_one_place_with_the_new_value() {
     let (buffer, _) = faulty(300, OnFull::Reject);
