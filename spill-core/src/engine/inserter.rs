@@ -8,6 +8,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{Refusal, Shared, guarded};
 use crate::{
     EntryId, Error, MAX_WEIGHT, OnFull, Resource,
+    entry::Phase,
     frame::frame_len,
     ledger::Share,
     table::{Item, Key, Pinning},
@@ -53,7 +54,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// For an overwrite of a resident value, what is there pays for most of it.
     fn exchange(&self, newcomer: &Newcomer<K, V>) -> Option<Share> {
         let (_, held, phase, _) = self.table.find(&newcomer.key)?;
-        if !matches!(phase, crate::entry::Phase::Resident | crate::entry::Phase::Clean) {
+        if !matches!(phase, Phase::Resident | Phase::Clean) {
             return None;
         }
         let more = newcomer.weight.saturating_sub(held);
@@ -306,14 +307,18 @@ struct Pinned<'a, K: Key, V: Send + Sync + 'static> {
     shared: &'a Shared<K, V>,
     key: K,
     id: EntryId,
+    /// What it gives up when it is replaced.
     weight: u64,
 }
 
 impl<'a, K: Key, V: Send + Sync + 'static> Pinned<'a, K, V> {
     fn new(shared: &'a Shared<K, V>, key: &K) -> Option<Self> {
         let Pinning::Pinned(key, id, _) = shared.table.pin(key) else { return None };
-        let weight =
-            shared.table.find(&key).filter(|(there, ..)| *there == id).map_or(0, |(_, weight, ..)| weight);
+        // One that is being written pays with nothing: its weight is the write's, until that has ended.
+        let weight = match shared.table.find(&key) {
+            Some((there, weight, Phase::Resident | Phase::Clean, _)) if there == id => weight,
+            _ => 0,
+        };
         Some(Self { shared, key, id, weight })
     }
 }
