@@ -404,8 +404,10 @@ fn a_runtime_shut_down_ends_calls_with_an_error_and_keeps_what_is_resident() {
             let answer = caller.block_on(within(20, call)).unwrap();
             // Another call may have begun to move key 2 before: then there was nothing to do.
             let moved_already = name == "spill" && answer.is_ok();
+            // An insert may come in with the room of a write that was given up.
+            let came_in = name == "insert" && answer.is_ok() && buffer.peek(&5).is_some();
             let gone = matches!(answer, Err(Error::RuntimeGone { .. }));
-            assert!(gone || moved_already, "{on_full}, {name}: {answer:?}");
+            assert!(gone || moved_already || came_in, "{on_full}, {name}: {answer:?}");
         }
         caller.block_on(within(20, async {
             // Whatever was in memory still is, also what was on its way out.
