@@ -147,11 +147,16 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     fn reader_of(&self, flight: &InFlight<K, V>) -> Option<Reader<K>> {
         let request = flight.request.as_ref()?;
-        // Compaction may move it between the two looks, but not twice in a row: the second blob is new.
-        (0..3).find_map(|_| {
-            let at: Place = self.table.locate(&request.key, request.id)?;
-            self.tiers.get(at.tier())?.reader(at)
-        })
+        let locate = || self.table.locate(&request.key, request.id);
+        loop {
+            let at: Place = locate()?;
+            let reader = self.tiers.get(at.tier())?.reader(at);
+            // Compaction may have moved it between the two looks, and another blob have come in the place of
+            // the old one. Once there is a reader, the blob in that place stays the same.
+            if reader.is_some() && locate() == Some(at) {
+                return reader;
+            }
+        }
     }
 
     /// Takes the memory a restored value needs to stay. `None`: it can't stay, and is handed out as it is.
