@@ -243,7 +243,7 @@ impl<K> Blobs<K> {
 
     /// A reader comes: where the frame is, and the length of its value.
     pub(crate) fn open(&mut self, index: u32, frame: usize) -> Option<(BlobId, Range<u64>, u64)> {
-        let blob = self.get(index).filter(|blob| !blob.doomed)?;
+        let blob = self.get(index).filter(|blob| !blob.doomed && frame < blob.keys.len())?;
         blob.readers += 1;
         let (range, encoded) = blob.frame(frame);
         Some((blob.id, range, encoded))

@@ -186,14 +186,17 @@ async fn one_move(buffer: &Buffer, random: &mut Random) {
         8 => {
             buffer.remove(&KEY).unwrap();
         }
-        9 => {
-            buffer.spill(&KEY).await.unwrap();
+        9 | 10 => {
+            let spill = random.below(2) == 0;
+            let answer =
+                if spill { buffer.spill(&KEY).await.map(drop) } else { buffer.evict_one().await.map(drop) };
+            match answer {
+                // Garbage that is being deleted fills the tier; or the entry is on its way in or out at this
+                // moment and there is no candidate.
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
         }
-        10 => match buffer.evict_one().await {
-            // The entry is in memory and on its way in or out at this moment: there is no candidate.
-            Ok(_) | Err(Error::Full { need: 0, .. }) => {}
-            Err(error) => panic!("{error}"),
-        },
         // A heavy one can't be pinned, and one that is evicted again and again can't either.
         _ => drop(buffer.pin(&KEY).await),
     }
@@ -402,10 +405,13 @@ fn a_runtime_shut_down_ends_calls_with_an_error_and_keeps_what_is_resident() {
         carrier.shutdown_background();
         for (name, call) in calls {
             let answer = caller.block_on(within(20, call)).unwrap();
-            // Another call may have begun to move key 2 before: then there was nothing to do.
-            let moved_already = name == "spill" && answer.is_ok();
+            // Another call may have begun to move key 2 before: then there was nothing to do. And the end of
+            // the writes may have made the room that the light value needs.
+            let moved_already = matches!(name, "spill" | "insert") && answer.is_ok();
+            // An insert may come in with the room of a write that was given up.
+            let came_in = name == "insert" && answer.is_ok() && buffer.peek(&5).is_some();
             let gone = matches!(answer, Err(Error::RuntimeGone { .. }));
-            assert!(gone || moved_already, "{on_full}, {name}: {answer:?}");
+            assert!(gone || moved_already || came_in, "{on_full}, {name}: {answer:?}");
         }
         caller.block_on(within(20, async {
             // Whatever was in memory still is, also what was on its way out.

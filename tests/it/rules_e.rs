@@ -129,6 +129,35 @@ async fn e03_what_came_during_a_spill_wins() {
     }
 }
 
+/// An overwrite that finds no room beside the write of what it replaces waits for it, and lets others work:
+/// on a single thread, the write itself.
+#[tokio::test]
+async fn e03_an_overwrite_waits_for_the_write_of_what_it_replaces() {
+    let scripted = Scripted::new();
+    let waiting = spill_buffer::OnFull::Wait(Duration::from_secs(600));
+    let buffer = exact(100).exact(waiting).tier(scripted.tier()).build().unwrap();
+    buffer.insert(1, noise(1, 100)).await.unwrap();
+    let gate = scripted.faults.hold(Operation::Put);
+    let spill = tokio::spawn({
+        let buffer = buffer.clone();
+        async move { buffer.spill(&1).await }
+    });
+    gate.held(1).await;
+    let insert = tokio::spawn({
+        let buffer = buffer.clone();
+        async move { buffer.insert(1, noise(2, 100)).await }
+    });
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!insert.is_finished());
+    gate.release();
+    within(20, spill).await.unwrap().unwrap();
+    within(20, insert).await.unwrap().unwrap();
+    assert_eq!(get(&buffer, 1).await.unwrap(), noise(2, 100));
+    finish(buffer).await;
+}
+
 /// The same when the write fails, or its answer is lost.
 #[tokio::test(start_paused = true)]
 async fn e03_what_came_during_a_failing_spill_wins() {

@@ -161,7 +161,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             tokio::select! {
                 biased;
                 share = &mut wait => {
-                    self.check_open("insert")?;
+                    self.check_running("insert")?;
                     return Ok(share.map_or(Room::TooHeavy, Room::InMemory));
                 }
                 // Before what may come again and again.
