@@ -241,7 +241,8 @@ impl<K> Blobs<K> {
         (blob.live == 1 && blob.readers == 0 && !blob.doomed).then(|| blob.stored.bytes - blob.punched)
     }
 
-    /// A reader comes: where the frame is, and the length of its value.
+    /// A reader comes: where the frame is, and the length of its value. Whoever asks may be late, and find
+    /// another blob in this place, or none.
     pub(crate) fn open(&mut self, index: u32, frame: usize) -> Option<(BlobId, Range<u64>, u64)> {
         let blob = self.get(index).filter(|blob| !blob.doomed && frame < blob.keys.len())?;
         blob.readers += 1;
@@ -321,9 +322,10 @@ impl<K> Blobs<K> {
     }
 
     /// Runs of dead frames of at least `least` bytes, in the blobs that have live ones as well. Only ranges
-    /// that were not punched before: a blob is looked at once.
-    pub(crate) fn dead_runs(&self, least: u64) -> Option<(u32, BlobId, Vec<Range<u64>>)> {
-        self.worn.iter().find_map(|index| {
+    /// that were not punched before: a blob is looked at once. Keeps the blob from being deleted until
+    /// [`close`](Self::close).
+    pub(crate) fn dead_runs(&mut self, least: u64) -> Option<(u32, BlobId, Vec<Range<u64>>)> {
+        let found = self.worn.iter().find_map(|index| {
             let blob = self.slots[*index as usize].as_ref()?;
             if blob.punched > 0 || blob.garbage() < least {
                 return None;
@@ -338,7 +340,9 @@ impl<K> Blobs<K> {
             }
             runs.retain(|run| run.end - run.start >= least);
             (!runs.is_empty()).then_some((*index, blob.id, runs))
-        })
+        })?;
+        self.get(found.0)?.readers += 1;
+        Some(found)
     }
 
     pub(crate) fn mark_damaged(&mut self, index: u32) {

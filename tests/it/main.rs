@@ -12,6 +12,7 @@ mod cases;
 mod cases_insert;
 mod cases_load;
 mod golden;
+mod regressions;
 mod rules_a;
 mod rules_b;
 mod rules_b10;

@@ -81,7 +81,7 @@ pub(crate) async fn compact_one<K: Key, V: Send + Sync + 'static>(
     }
 }
 
-/// A blob being compacted; deleted, when nothing in it is alive any more, after this is dropped.
+/// A blob being compacted or punched; deleted, when nothing in it is alive any more, after this is dropped.
 struct Opened<'a, K> {
     tier: &'a Tier<K>,
     blob: u32,
@@ -209,6 +209,7 @@ async fn punch<K: Key, V: Send + Sync + 'static>(shared: &Arc<Shared<K, V>>, tie
         return false;
     }
     let Some((blob, id, ranges)) = tier.with_blobs(|blobs| blobs.dead_runs(PUNCH_FROM)) else { return false };
+    let _opened = Opened { tier, blob };
     let freed = tier.store.punch(id, &ranges).await.unwrap_or_default();
     let freed = tier.with_blobs(|blobs| blobs.punched(blob, freed));
     if freed == 0 {

@@ -148,7 +148,7 @@ impl World {
         match error {
             Error::Encode { .. } => assert!(bad || !strict, "{error}"),
             Error::Full { .. } => {
-                assert!(bad || !strict || !self.is_roomy(), "{error} although there is room")
+                assert!(bad || !strict || !self.is_roomy(), "{error} although there is room");
             }
             _ => panic!("{error}"),
         }
