@@ -1,27 +1,24 @@
-//! The buffer: the handle a service holds.
+//! The buffer: the handle a service holds. Inserting, reading and removing are here; moving entries on purpose
+//! is in `moves`, limits, numbers and closing in `watch`.
 
-use std::{
-    borrow::Borrow,
-    hash::Hash,
-    ops::Deref,
-    sync::{Arc, atomic::Ordering::*},
-    time::Duration,
+mod moves;
+mod watch;
+
+use std::{borrow::Borrow, hash::Hash, sync::Arc};
+
+pub use self::{
+    moves::{Eviction, PinGuard},
+    watch::Events,
 };
-
-use tokio::sync::{broadcast, oneshot, watch};
-
 use crate::{
-    EntryId, Error, Event, InsertError, Stats,
+    Error, InsertError,
     builder::Builder,
     counters::Counters,
-    engine::{Newcomer, Outcome, Purpose, Shared},
+    engine::{Newcomer, Purpose, Shared},
     entry::Phase,
-    table::{Evicted, Fetch, Flight, Found, Item, Key, Pinning},
-    usage::{Location, MemoryUsage, Pressure, TierUsage, Usage},
+    table::{Fetch, Flight, Found, Key},
+    usage::Location,
 };
-
-/// How long [`SpillBuffer::close`] waits for what is under way.
-const CLOSE_WITHIN: Duration = Duration::from_secs(60);
 
 /// A keyed buffer bigger than memory.
 ///
@@ -79,16 +76,6 @@ impl<K: Key, V: Send + Sync + 'static> std::fmt::Debug for SpillBuffer<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.shared().fmt(f)
     }
-}
-
-/// What an eviction moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Eviction {
-    /// The weight that left memory, in bytes.
-    pub weight: u64,
-    /// Bytes of the frame that was written for it; zero when the entry was clean and nothing had to be.
-    pub stored: u64,
 }
 
 impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
@@ -431,311 +418,6 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    // ---- move
-
-    /// Moves one entry to a tier now; `true` if it moved. `false`: it is spilled already, is pinned, or is
-    /// not there.
-    ///
-    /// # Errors
-    /// [`Error::Full`] when no tier takes it, [`Error::Encode`] when it can't be encoded; it then stays in
-    /// memory. [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// The move goes on when the future is dropped.
-    pub async fn spill<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized + Sync,
-    {
-        let shared = self.shared();
-        shared.check_open("spill")?;
-        let Some((key, id, slot)) = shared.table.candidate(key) else { return Ok(false) };
-        if let Some(slot) = slot {
-            shared.queue.forget(slot, id);
-        }
-        self.evict(key, id, "spill").await.map(|moved| moved.is_some())
-    }
-
-    async fn evict(&self, key: K, id: EntryId, operation: &'static str) -> Result<Option<Eviction>, Error> {
-        let shared = self.shared();
-        let item = match shared.table.begin_spill(key, id) {
-            Evicted::Put(item) => item,
-            Evicted::Freed { weight } => return Ok(Some(Eviction { weight, stored: 0 })),
-            Evicted::Stale => return Ok(None),
-        };
-        let (name, weight) = (format!("{:?}", item.key), item.weight);
-        let outcomes = self.run_spill(vec![item]).await.ok_or_else(|| shared.gone(operation))?;
-        match outcomes.into_iter().next().map(|outcome| outcome.stored) {
-            Some(Ok(stored)) => Ok(Some(Eviction { weight, stored })),
-            Some(Err(refusal)) => Err(shared.full_error(operation, name, weight, Some(&refusal))),
-            None => Err(shared.gone(operation)),
-        }
-    }
-
-    async fn run_spill(&self, items: Vec<Item<K, V>>) -> Option<Vec<Outcome>> {
-        let (done, outcomes) = oneshot::channel();
-        let shared = self.shared().clone();
-        self.shared().tasks.spawn_job(async move {
-            let permit = shared.spilling.clone().acquire_owned().await;
-            let result = shared.spill(items).await;
-            drop(permit);
-            // Nobody listens when the caller's future was dropped.
-            drop(done.send(result));
-        });
-        outcomes.await.ok()
-    }
-
-    /// Moves the next victim to a tier; `Ok(None)` when there is nothing in memory that could move.
-    ///
-    /// # Errors
-    /// As for [`spill`](Self::spill).
-    ///
-    /// # Cancel safety
-    /// The move goes on when the future is dropped.
-    pub async fn evict_one(&self) -> Result<Option<Eviction>, Error> {
-        self.shared().check_open("evict_one")?;
-        self.shared().offer_parked();
-        while let Some((key, id)) = self.shared().queue.victim(&self.shared().table) {
-            if let Some(eviction) = self.evict(key, id, "evict_one").await? {
-                return Ok(Some(eviction));
-            }
-        }
-        self.shared().nothing_to_evict()
-    }
-
-    /// Frees at least `bytes` of memory if that is possible, and says how many were freed.
-    ///
-    /// # Errors
-    /// [`Error::Closed`]. That less could be freed than asked for is no error.
-    ///
-    /// # Cancel safety
-    /// Moves that have begun go on when the future is dropped.
-    pub async fn reclaim(&self, bytes: u64) -> Result<u64, Error> {
-        let shared = self.shared();
-        shared.check_open("reclaim")?;
-        shared.offer_parked();
-        let cap = shared.tiers.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default() as u64;
-        let mut freed = 0;
-        while freed < bytes {
-            let picked = shared.pick(bytes - freed, cap);
-            let (mut round, mut go_on) = (picked.freed, false);
-            if !picked.items.is_empty() {
-                let outcomes = self.run_spill(picked.items).await.ok_or_else(|| shared.gone("reclaim"))?;
-                round += outcomes
-                    .iter()
-                    .filter(|outcome| outcome.stored.is_ok())
-                    .map(|outcome| outcome.weight)
-                    .sum::<u64>();
-                // What can't be encoded or is too big for the room left does not keep those behind it.
-                go_on = !outcomes.iter().any(Outcome::is_hopeless);
-            }
-            if round == 0 && !go_on {
-                break;
-            }
-            freed += round;
-        }
-        Ok(freed)
-    }
-
-    /// Keeps an entry in memory as long as the guard lives, bringing it back first if it must. `None`: there
-    /// is no such key. Replacing or removing the entry ends the pin; the guard still has the value.
-    ///
-    /// # Errors
-    /// [`Error::TooHeavy`] for a value that memory can't hold, [`Error::Full`] when there is no room for it
-    /// now; otherwise as for [`get`](Self::get).
-    ///
-    /// # Cancel safety
-    /// When the future is dropped nothing is pinned.
-    pub async fn pin<Q>(&self, key: &Q) -> Result<Option<PinGuard<K, V>>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized + Sync,
-    {
-        let shared = self.shared();
-        shared.check_open("pin")?;
-        // It can be evicted again between being read and being pinned, but hardly so often: kept here, it is
-        // brought in the next time without waiting for a read.
-        let mut kept = None;
-        for _ in 0..3 {
-            match shared.table.pin(key) {
-                Pinning::Absent => return Ok(None),
-                Pinning::Pinned(key, id, value) => {
-                    return Ok(Some(PinGuard { buffer: self.clone(), key, id, value }));
-                }
-                Pinning::Away => {
-                    let value = Box::pin(shared.bring_home(key)).await?;
-                    drop(std::mem::replace(&mut kept, value));
-                }
-            }
-        }
-        Err(shared.full_error("pin", "an entry".into(), 0, None))
-    }
-
-    /// Weighs an entry that is in memory again, after its value changed weight behind its `Arc`; its new
-    /// weight. `None` when it is not in memory, or not there.
-    ///
-    /// # Errors
-    /// [`Error::Weigh`] when the weigher fails; [`Error::Closed`].
-    pub fn reweigh(&self, key: &K) -> Result<Option<u64>, Error> {
-        let shared = self.shared();
-        shared.check_open("reweigh")?;
-        let Some((id, value)) = shared.table.look(key) else { return Ok(None) };
-        let weight = shared.weigh(key, &value)?;
-        Ok(shared.reweigh(key, id, weight).then_some(weight))
-    }
-
-    // ---- limits
-
-    /// Changes the memory limit, in bytes. A lower one is spilled down to in the background; a higher one
-    /// restores nothing by itself. Takes effect at once, for every clone of the handle.
-    pub fn set_memory_limit(&self, bytes: u64) {
-        self.shared().set_memory_limit(bytes);
-    }
-
-    /// Changes what one tier (counted from 0) may hold, in bytes; `None`: no cap. A lower cap refuses new
-    /// blobs and removes nothing. `false`: there is no such tier.
-    pub fn set_max_spill(&self, tier: usize, bytes: Option<u64>) -> bool {
-        let Some(tier) = self.shared().tiers.get(tier) else { return false };
-        tier.quota.set_limit(bytes);
-        self.shared().room_in_tier(tier);
-        true
-    }
-
-    // ---- watch
-
-    /// What the buffer holds, and where. Cheap; at rest equal to the sum over all entries. Also after close.
-    pub fn usage(&self) -> Usage {
-        self.shared().usage()
-    }
-
-    /// Recomputes what [`usage`](Self::usage) reports, from every entry and from what the stores list, and
-    /// says where the two differ; nothing, if the books balance. For a buffer at rest: what moves meanwhile
-    /// differs. Takes time in the number of keys and blobs.
-    ///
-    /// # Errors
-    /// [`Error::Store`] when a store can't be listed.
-    pub async fn audit(&self) -> Result<Vec<String>, Error> {
-        self.shared().audit().await
-    }
-
-    /// What the buffer has done so far. Also after close.
-    pub fn stats(&self) -> Stats {
-        self.shared().counters.stats()
-    }
-
-    /// The events from now on.
-    pub fn events(&self) -> Events {
-        Events { receiver: self.shared().watchers.subscribe(), missed: 0 }
-    }
-
-    /// How hard memory is pressed, now and as it changes.
-    pub fn pressure(&self) -> watch::Receiver<Pressure> {
-        self.shared().pressure.subscribe()
-    }
-
-    /// Closes the buffer: waits for what is under way, at most for a minute, then removes everything it
-    /// keeps in its tiers. Every other call of any clone is then [`Error::Closed`].
-    ///
-    /// # Errors
-    /// As for [`close_within`](Self::close_within).
-    ///
-    /// # Cancel safety
-    /// Closing goes on when the future is dropped.
-    pub async fn close(&self) -> Result<(), Error> {
-        self.close_within(CLOSE_WITHIN).await
-    }
-
-    /// [`close`](Self::close) with a deadline of one's own.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] when it was closed before; [`Error::CloseTimeout`] when the deadline came first,
-    /// and [`Error::Store`] when a store could not remove what is there: what is left stays for a sweep.
-    ///
-    /// # Cancel safety
-    /// Closing goes on when the future is dropped.
-    pub async fn close_within(&self, deadline: Duration) -> Result<(), Error> {
-        let shared = self.shared().clone();
-        if shared.closed.swap(true, AcqRel) {
-            return Err(Error::Closed { operation: "close" });
-        }
-        let closing = self.shared().tasks.runtime().spawn(async move { shared.close(deadline).await });
-        closing.await.unwrap_or(Err(Error::RuntimeGone { operation: "close" }))
-    }
-}
-
-/// Keeps one entry in memory as long as it lives. Dereferences to the value.
-pub struct PinGuard<K: Key, V: Send + Sync + 'static> {
-    buffer: SpillBuffer<K, V>,
-    key: K,
-    id: EntryId,
-    value: Arc<V>,
-}
-
-impl<K: Key, V: Send + Sync + 'static> PinGuard<K, V> {
-    /// The value, to be held beyond the pin.
-    pub fn value(&self) -> &Arc<V> {
-        &self.value
-    }
-}
-
-impl<K: Key, V: Send + Sync + 'static> Deref for PinGuard<K, V> {
-    type Target = V;
-
-    fn deref(&self) -> &V {
-        &self.value
-    }
-}
-
-impl<K: Key, V: Send + Sync + 'static> std::fmt::Debug for PinGuard<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PinGuard").field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
-impl<K: Key, V: Send + Sync + 'static> Drop for PinGuard<K, V> {
-    fn drop(&mut self) {
-        self.buffer.shared().unpin(&self.key, self.id);
-    }
-}
-
-/// A stream of events. A reader that falls behind by more than 256 misses the oldest.
-#[derive(Debug)]
-pub struct Events {
-    receiver: broadcast::Receiver<Event>,
-    missed: u64,
-}
-
-impl Events {
-    /// The next event; `None` when the buffer is gone.
-    ///
-    /// # Cancel safety
-    /// No event is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<Event> {
-        loop {
-            match self.receiver.recv().await {
-                Ok(event) => return Some(event),
-                Err(broadcast::error::RecvError::Lagged(missed)) => self.missed += missed,
-                Err(broadcast::error::RecvError::Closed) => return None,
-            }
-        }
-    }
-
-    /// The next event if there is one already.
-    pub fn try_next(&mut self) -> Option<Event> {
-        loop {
-            match self.receiver.try_recv() {
-                Ok(event) => return Some(event),
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => self.missed += missed,
-                Err(_) => return None,
-            }
-        }
-    }
-
-    /// How many events this reader has missed.
-    pub fn missed(&self) -> u64 {
-        self.missed
-    }
 }
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
@@ -744,42 +426,5 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         self.check_open(operation)?;
         self.counters.miss();
         Ok(None)
-    }
-
-    pub(crate) fn usage(&self) -> Usage {
-        let [resident, spilling, spilled, restoring, clean] = self.table.tallies();
-        let levels = self.memory.levels();
-        let in_memory = resident + spilling + clean;
-        Usage {
-            entries: (in_memory + spilled + restoring).entries,
-            memory: MemoryUsage {
-                limit: levels.limit,
-                resident: in_memory,
-                spilling,
-                clean,
-                pinned: self.table.pinned(),
-                restoring: levels.used.saturating_sub(in_memory.weight),
-                buffers: self.buffers.load(Relaxed),
-            },
-            spilled: spilled + restoring,
-            alive_elsewhere: self.table.alive_elsewhere(),
-            tiers: self.tiers.iter().map(|tier| tier_usage(tier)).collect(),
-        }
-    }
-}
-
-fn tier_usage<K>(tier: &crate::tier::Tier<K>) -> TierUsage {
-    let (levels, holdings) = (tier.quota.levels(), tier.holdings());
-    TierUsage {
-        name: tier.name.to_string(),
-        entries: holdings.entries,
-        weight: holdings.weight,
-        encoded: holdings.encoded,
-        stored: levels.stored,
-        allocated: holdings.allocated,
-        garbage: levels.garbage,
-        in_flight: levels.in_flight,
-        blobs: holdings.blobs,
-        max_spill: levels.limit,
     }
 }

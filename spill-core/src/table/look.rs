@@ -1,0 +1,185 @@
+//! Looking at entries: as a reader, who leaves a mark; without a trace; and for the victim queue.
+
+use std::{
+    borrow::Borrow,
+    hash::Hash,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::*},
+    },
+};
+
+use super::{Found, Key, Place, State, Table};
+use crate::{EntryId, Slot, Touch, entry::Phase};
+
+impl<K: Key, V> Table<K, V> {
+    /// Looks a key up as a reader: leaves the policy's mark.
+    pub(crate) fn read<Q>(&self, key: &Q) -> Found<V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let Some(entry) = self.map.get(key) else { return Found::Absent };
+        match &entry.state {
+            State::Resident { value, mark, .. } => {
+                self.leave_mark(mark);
+                Found::Here { value: value.clone(), clean: false }
+            }
+            State::Clean { value, mark, .. } => {
+                self.leave_mark(mark);
+                Found::Here { value: value.clone(), clean: true }
+            }
+            State::Spilling { value, touched, .. } => {
+                touched.store(1, Relaxed);
+                Found::Here { value: value.clone(), clean: false }
+            }
+            State::Spilled { .. } | State::Restoring { .. } => Found::Away,
+        }
+    }
+
+    /// Looks a key up without leaving a trace.
+    pub(crate) fn peek<Q>(&self, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.map.get(key)?.state.value().cloned()
+    }
+
+    /// The entry's id, weight, phase and frame.
+    pub(crate) fn find<Q>(&self, key: &Q) -> Option<(EntryId, u64, Phase, Option<Place>)>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let entry = self.map.get(key)?;
+        Some((entry.id, entry.weight, entry.state.phase(), entry.state.place()))
+    }
+
+    pub(crate) fn key_of<Q>(&self, key: &Q) -> Option<K>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.map.get(key).map(|entry| entry.key().clone())
+    }
+
+    /// The value under a key if it is in memory, and which entry it is of. Leaves no trace.
+    pub(crate) fn look(&self, key: &K) -> Option<(EntryId, Arc<V>)> {
+        let entry = self.map.get(key)?;
+        Some((entry.id, entry.state.value()?.clone()))
+    }
+
+    /// An entry that could leave memory, and its slot if it has one.
+    pub(crate) fn candidate<Q>(&self, key: &Q) -> Option<(K, EntryId, Option<Slot>)>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let entry = self.map.get(key)?;
+        let id = entry.id;
+        let free = matches!(entry.state.phase(), Phase::Resident | Phase::Clean)
+            && !self.pins.lock().contains_key(&id);
+        free.then(|| (entry.key().clone(), id, entry.state.slot()))
+    }
+
+    /// Whether this entry's value is only in memory, and not on its way out.
+    pub(crate) fn is_resident(&self, key: &K, id: EntryId) -> bool {
+        self.find(key).is_some_and(|(there, _, phase, _)| there == id && phase == Phase::Resident)
+    }
+
+    /// Whether this frame is the second copy of a value in memory.
+    pub(crate) fn is_clean_at(&self, key: &K, at: Place) -> bool {
+        self.find(key).is_some_and(|(_, _, phase, place)| phase == Phase::Clean && place == Some(at))
+    }
+
+    /// Every key, once. Locks one shard at a time.
+    pub(crate) fn keys(&self) -> Vec<K> {
+        self.map.iter().map(|entry| entry.key().clone()).collect()
+    }
+
+    /// Every entry's phase and weight, for an audit. Locks one shard at a time.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, Phase, u64, Option<Place>)) {
+        for entry in &self.map {
+            visit(entry.key(), entry.state.phase(), entry.weight, entry.state.place());
+        }
+    }
+
+    pub(super) fn leave_mark(&self, mark: &AtomicU32) {
+        match self.touch {
+            Touch::Nothing => {}
+            Touch::Count(most) => {
+                let count = mark.load(Relaxed);
+                // Two readers at once may count as one: it is a hint, and costs no locked instruction.
+                if count < u32::from(most) {
+                    mark.store(count + 1, Relaxed);
+                }
+            }
+            Touch::Stamp => mark.store(self.next_tick(), Relaxed),
+        }
+    }
+
+    /// The next tick. Marks keep its low 32 bits; [`widen`](Self::widen) gives the rest back.
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is what is kept")]
+    fn next_tick(&self) -> u32 {
+        self.tick.fetch_add(1, Relaxed) as u32
+    }
+
+    /// The latest tick with these low bits. Wrong only for an entry that nobody read for 2^32 ticks: it then
+    /// counts as read that much later.
+    fn widen(&self, mark: u32) -> u64 {
+        if self.touch != Touch::Stamp {
+            return mark.into();
+        }
+        let now = self.tick.load(Relaxed);
+        let tick = now & !u64::from(u32::MAX) | u64::from(mark);
+        if tick > now { tick.saturating_sub(1 << 32) } else { tick }
+    }
+
+    pub(super) fn first_mark(&self) -> u32 {
+        if self.touch == Touch::Stamp { self.next_tick() } else { 0 }
+    }
+
+    // ---- for the victim queue
+
+    /// Gives a resident entry its slot; its mark and weight, or `None` if it is not in memory any more.
+    pub(crate) fn set_slot(&self, key: &K, id: EntryId, to: Slot) -> Option<(u64, u64)> {
+        let mut entry = self.map.get_mut(key)?;
+        if entry.id != id {
+            return None;
+        }
+        let weight = entry.weight;
+        match &mut entry.state {
+            State::Resident { mark, slot, .. } | State::Clean { mark, slot, .. } => {
+                *slot = to.get();
+                Some((self.widen(mark.load(Relaxed)), weight))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn mark(&self, key: &K, id: EntryId) -> u64 {
+        match self.map.get(key) {
+            Some(entry) if entry.id == id => match &entry.state {
+                State::Resident { mark, .. } | State::Clean { mark, .. } => self.widen(mark.load(Relaxed)),
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn reset_mark(&self, key: &K, id: EntryId, count: u8) {
+        if let Some(entry) = self.map.get(key)
+            && entry.id == id
+            && let State::Resident { mark, .. } | State::Clean { mark, .. } = &entry.state
+            && self.touch != Touch::Stamp
+        {
+            mark.store(count.into(), Relaxed);
+        }
+    }
+
+    /// A hash of the key, equal for equal keys.
+    pub(crate) fn fingerprint(&self, key: &K) -> u64 {
+        self.map.hash_usize(key) as u64
+    }
+}
