@@ -1,4 +1,6 @@
 //! The paths every request takes: a hit, a miss, an insert with room. `cargo bench --bench hot`.
+#![expect(clippy::expect_used, reason = "a bench that can't be set up ends with a panic")]
+#![allow(missing_docs, reason = "what criterion's macros make has none")]
 
 use std::hint::black_box;
 

@@ -2,6 +2,8 @@
 //!
 //! `cargo test --release --test index -- --nocapture` prints the figures that `docs/index.md` quotes.
 
+#![expect(clippy::unwrap_used, reason = "a test ends with a panic")]
+
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     ops::Range,

@@ -1,4 +1,4 @@
-//! The conformance suite over object storage: object_store's in-memory one.
+//! The conformance suite over object storage: the in-memory one of `object_store`.
 
 use std::{
     collections::HashMap,

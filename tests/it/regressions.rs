@@ -242,6 +242,27 @@ async fn f05_a_heavy_value_comes_in_as_soon_as_its_tier_has_room() {
     close(buffer).await;
 }
 
+/// They waited for ever, and all behind them as well.
+#[tokio::test(start_paused = true)]
+async fn b06_a_limit_that_is_lowered_below_what_waits_sends_it_to_a_tier() {
+    let (faults, tier) = faulty();
+    let buffer = exact(100, OnFull::Reject).tier(tier).build().unwrap();
+    buffer.insert(0, vec![0; 60]).await.unwrap();
+    buffer.spill(&0).await.unwrap();
+    buffer.insert(1, vec![1; 90]).await.unwrap();
+    let gate = faults.hold(Operation::Put);
+    let (reader, writer) = (buffer.clone(), buffer.clone());
+    let read = tokio::spawn(async move { reader.get(&0).await });
+    let insert = tokio::spawn(async move { writer.insert(2, vec![2; 80]).await });
+    gate.held(1).await;
+    buffer.set_memory_limit(50);
+    gate.release();
+    assert_eq!(timeout(LONG, read).await.unwrap().unwrap().unwrap().as_deref(), Some(&vec![0; 60]));
+    timeout(LONG, insert).await.unwrap().unwrap().unwrap();
+    assert!(buffer.peek(&2).is_none());
+    close(buffer).await;
+}
+
 /// What no tier took once was only offered again when memory was full.
 #[tokio::test(start_paused = true)]
 async fn f07_evict_one_and_reclaim_try_again_what_failed_before() {

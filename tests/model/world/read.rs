@@ -195,7 +195,8 @@ impl World {
     pub(super) async fn pin(&mut self, key: u64) {
         self.join_writer(key).await;
         let weight = self.model.get(&key).map(|version| version.weight);
-        let free = self.is_free() && self.is_alone();
+        // A read that nobody waits for any more may have the room for now.
+        let free = self.is_free() && self.rested && self.is_alone();
         match sure("pin", self.buffer.pin(&key)).await {
             Ok(None) => assert_eq!(weight, None, "no key {key} to pin"),
             Ok(Some(guard)) => {
