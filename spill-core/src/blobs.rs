@@ -47,6 +47,8 @@ pub(crate) struct Blob<K> {
     damaged: bool,
     /// It is among the doomed, or being deleted.
     doomed: bool,
+    /// Punching it gave nothing back.
+    punched_in_vain: bool,
 }
 
 /// A blob to be deleted.
@@ -97,6 +99,7 @@ impl<K> Blob<K> {
             punched: 0,
             damaged: false,
             doomed: false,
+            punched_in_vain: false,
         })
     }
 
@@ -198,6 +201,7 @@ impl<K> Blobs<K> {
             punched: 0,
             damaged: false,
             doomed: false,
+            punched_in_vain: false,
         };
         if let Some(index) = self.enter(blob) {
             self.close(index);
@@ -232,13 +236,6 @@ impl<K> Blobs<K> {
             self.worn.remove(&index);
         }
         (bytes, doomed)
-    }
-
-    /// Bytes that come free for certain when the one frame that is live in a blob dies. `None`: others are, or
-    /// it is being read.
-    pub(crate) fn freed_with_last(&self, index: u32) -> Option<u64> {
-        let blob = self.slots.get(index as usize)?.as_ref()?;
-        (blob.live == 1 && blob.readers == 0 && !blob.doomed).then(|| blob.stored.bytes - blob.punched)
     }
 
     /// A reader comes: where the frame is, and the length of its value. Whoever asks may be late, and find
@@ -327,7 +324,7 @@ impl<K> Blobs<K> {
     pub(crate) fn dead_runs(&mut self, least: u64) -> Option<(u32, BlobId, Vec<Range<u64>>)> {
         let found = self.worn.iter().find_map(|index| {
             let blob = self.slots[*index as usize].as_ref()?;
-            if blob.punched > 0 || blob.garbage() < least {
+            if blob.punched > 0 || blob.punched_in_vain || blob.garbage() < least {
                 return None;
             }
             let mut runs: Vec<Range<u64>> = Vec::new();
@@ -343,6 +340,12 @@ impl<K> Blobs<K> {
         })?;
         self.get(found.0)?.readers += 1;
         Some(found)
+    }
+
+    pub(crate) fn punch_no_more(&mut self, index: u32) {
+        if let Some(blob) = self.get(index) {
+            blob.punched_in_vain = true;
+        }
     }
 
     pub(crate) fn mark_damaged(&mut self, index: u32) {

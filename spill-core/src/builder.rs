@@ -24,7 +24,7 @@ const SMALLEST_BATCH: u64 = 64 << 10;
 /// The batch when the slice for buffers is set to nothing, and buffers come on top of the limit.
 const BATCH_ON_TOP: u64 = 1 << 20;
 /// Values in one blob unless it is set.
-const BATCH_ENTRIES: usize = 16 << 10;
+const BATCH_ENTRIES: usize = 4096;
 
 /// Why a buffer could not be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -325,6 +325,8 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     }
 
     /// Builds the buffer and starts its tasks.
+    ///
+    /// The runtime needs its timer (`enable_time`), and so does any other from which inserts may have to wait.
     ///
     /// # Errors
     /// A [`BuildError`] that says what is missing or does not go together.

@@ -6,7 +6,7 @@ use crate::{CodecError, Payload};
 
 /// Turns values of one type into bytes and back.
 ///
-/// Called on blocking threads, never under a lock. A panic is caught and treated as an error.
+/// Called on blocking threads, or in place for a few KiB; never under a lock. A panic is caught and treated as an error.
 pub trait Codec<V>: Send + Sync + 'static {
     /// The bytes of a value. Hand out buffers the value already has where you can: nothing is copied
     /// until the store writes it.
@@ -17,7 +17,7 @@ pub trait Codec<V>: Send + Sync + 'static {
 
     /// The value of bytes that [`encode`](Self::encode) made, verified by checksum before.
     ///
-    /// The buffer is this value's own, so it may be kept.
+    /// The buffer holds nothing but this value, its frame's header and padding, so it may be kept.
     ///
     /// # Errors
     /// When the bytes are not what `encode` makes.

@@ -311,7 +311,13 @@ impl QuotaLevels {
 
     /// Bytes that still fit.
     pub(crate) fn room(&self) -> u64 {
-        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.used()))
+        self.room_without(0)
+    }
+
+    /// Bytes that would fit with `freed` less in use. Less than the sum of the two when the limit was lowered
+    /// below what is in use.
+    pub(crate) fn room_without(&self, freed: u64) -> u64 {
+        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.used().saturating_sub(freed)))
     }
 }
 

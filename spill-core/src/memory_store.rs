@@ -93,7 +93,10 @@ impl Store for MemoryStore {
         let blob = blob.ok_or_else(|| self.error(StoreErrorKind::NotFound, "get", id))?;
         let (start, end) = (usize::try_from(range.start), usize::try_from(range.end));
         match (start, end) {
-            (Ok(start), Ok(end)) if start <= end && end <= blob.len() => Ok(blob.slice(start..end)),
+            (Ok(start), Ok(end)) if start <= end && end <= blob.len() => {
+                // A copy of its own, as from any medium: a slice would keep the whole blob alive.
+                Ok(Bytes::copy_from_slice(&blob[start..end]))
+            }
             _ => {
                 let source = format!("bytes {range:?} of a blob of {}", blob.len());
                 Err(self.error(StoreErrorKind::Corrupt, "get", id).with_source(source))

@@ -14,6 +14,9 @@ use crate::{
     table::{Key, Table},
 };
 
+/// The room of an entry whose frame is too long for any blob: not even a tier without a cap has it.
+pub(crate) const NEVER: u64 = u64::MAX;
+
 #[derive(Debug)]
 pub(crate) struct Queue<K>(Mutex<Inner<K>>);
 
@@ -96,7 +99,9 @@ impl<K: Key> Queue<K> {
     pub(crate) fn unpark<V>(&self, table: &Table<K, V>, room: u64) -> bool {
         let mut inner = self.0.lock();
         let mut any = false;
-        while let Some(first) = inner.parked.first_entry().filter(|entry| entry.key().0 <= room) {
+        while let Some(first) =
+            inner.parked.first_entry().filter(|entry| entry.key().0 <= room.min(NEVER - 1))
+        {
             let ((_, id), key) = first.remove_entry();
             inner.admit(table, key, id);
             any = true;

@@ -12,7 +12,7 @@ use std::{
     hash::Hash,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering::*},
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
     },
 };
 
@@ -211,6 +211,8 @@ pub(crate) struct Item<K, V> {
     pub(crate) encoded: Option<Payload>,
     /// Bytes of its frame in the tier where it needs most, of those that had no room for it.
     pub(crate) need: u64,
+    /// Its frame is longer than a blob may be in one of the tiers.
+    pub(crate) too_long: bool,
     /// For a heavy value being inserted: whether its caller still waits.
     pub(crate) caller: Weak<()>,
 }
@@ -271,6 +273,8 @@ pub(crate) struct Table<K: Eq + Hash, V> {
     counts: Mutex<[Tally; 5]>,
     /// Spilled values that somebody held when they left memory.
     held: Mutex<HashMap<EntryId, Weak<V>, RandomState>>,
+    /// How many of those are kept before the dead among them are dropped.
+    held_most: AtomicUsize,
     /// Entries that must stay in memory. Locked under a shard's lock, never the other way round.
     pins: Mutex<HashMap<EntryId, Pin, RandomState>>,
     /// How many entries are pinned: spares the lock when there are none.
@@ -304,6 +308,7 @@ impl<K: Key, V> Table<K, V> {
             memory,
             counts: Mutex::default(),
             held: Mutex::default(),
+            held_most: 16.into(),
             pins: Mutex::default(),
             pinned: 0.into(),
         }

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     ops::Range,
+    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::*},
@@ -11,11 +12,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    BlobId, Share, Store, StoreError, StoreErrorKind, Stored,
+    BlobId, Payload, Share, Store, StoreError, StoreErrorKind, Stored,
     blobs::{Blob, Blobs, Doomed},
     frame::Compression,
     ledger::Quota,
@@ -52,6 +54,8 @@ pub(crate) struct Tier<K> {
     pub(crate) wake_compactor: Notify,
     /// Held by whoever makes room here.
     pub(crate) making_room: tokio::sync::Mutex<()>,
+    /// Room and garbage together when making room was last tried in vain; zero after it was not.
+    in_vain: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +108,7 @@ impl<K> Tier<K> {
             wake_deleter: Notify::new(),
             wake_compactor: Notify::new(),
             making_room: tokio::sync::Mutex::default(),
+            in_vain: 0.into(),
         }
     }
 
@@ -124,7 +129,8 @@ impl<K> Tier<K> {
     /// A write failed: it is left alone for a while, longer each time.
     pub(crate) fn failed(&self, now: Instant, asked: Option<Duration>) -> BackOff {
         let mut health = self.health.lock();
-        let wait = back_off(health.failures, self.index).max(asked.unwrap_or_default());
+        let asked = asked.unwrap_or_default().min(LONGEST_BACK_OFF);
+        let wait = back_off(health.failures, self.index).max(asked);
         health.failures = health.failures.saturating_add(1);
         health.until = Some(now + wait);
         let log = health.logged.is_none_or(|last| now.duration_since(last) >= LOG_EVERY);
@@ -203,6 +209,16 @@ impl<K> Tier<K> {
         look(&mut self.blobs.lock())
     }
 
+    /// Puts a blob; a store that panics has failed like any other.
+    pub(crate) async fn write(&self, id: BlobId, blob: Payload) -> Result<Stored, StoreError> {
+        let put = AssertUnwindSafe(self.store.put(id, blob)).catch_unwind().await;
+        // The entries of the blob are in the hands of the task that waits here: it must go on.
+        put.unwrap_or_else(|_| {
+            let error = StoreError::new(StoreErrorKind::Other, "put", self.store.info().name.clone());
+            Err(error.with_blob(id).with_source("the store panicked"))
+        })
+    }
+
     /// Reads a range of a blob: exactly that many bytes, or an error.
     pub(crate) async fn read(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
         let want = range.end - range.start;
@@ -240,9 +256,24 @@ impl<K> Tier<K> {
         *clean = noted;
     }
 
+    /// Bytes that there is room for, or that there may be once garbage was cleared away: it is counted as long
+    /// as nobody tried in vain with as much.
+    pub(crate) fn room_to_be_had(&self) -> u64 {
+        let levels = self.quota.levels();
+        let with_garbage = levels.room_without(levels.garbage);
+        if with_garbage > self.in_vain.load(Relaxed) { with_garbage } else { levels.room() }
+    }
+
     /// Whether there may be room to be made.
     pub(crate) fn has_slack(&self) -> bool {
-        self.quota.levels().garbage > 0 || !self.clean.lock().is_empty()
+        self.room_to_be_had() > self.quota.levels().room() || !self.clean.lock().is_empty()
+    }
+
+    /// Making room has ended. In vain, it is not tried again before more has become garbage.
+    pub(crate) fn tried_to_make_room(&self, in_vain: bool) {
+        let levels = self.quota.levels();
+        let tried = if in_vain { levels.room_without(levels.garbage) } else { 0 };
+        self.in_vain.store(tried, Relaxed);
     }
 
     pub(crate) fn holdings(&self) -> Holdings {

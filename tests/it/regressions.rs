@@ -282,3 +282,29 @@ async fn f07_evict_one_and_reclaim_try_again_what_failed_before() {
     assert_eq!(buffer.reclaim(10).await.unwrap(), 10);
     close(buffer).await;
 }
+
+/// Room that only compaction makes was never tried for by those who waited already.
+#[tokio::test(start_paused = true)]
+async fn f05_an_insert_waits_no_longer_than_until_its_room_can_be_made_of_garbage() {
+    let buffer =
+        exact(0, OnFull::Wait(LONG)).tier(TierSpec::new(MemoryStore::new()).max_spill(1536)).build().unwrap();
+    buffer.set_memory_limit(700);
+    for key in 0..7 {
+        buffer.insert(key, vec![1; 100]).await.unwrap();
+    }
+    // One blob of seven frames.
+    buffer.set_memory_limit(0);
+    sleep(MOMENT).await;
+    let (blobs, stored) = (buffer.usage().total().blobs, buffer.usage().total().stored);
+    assert_eq!((blobs, stored), (1, 7 * 192));
+    let (writer, started) = (buffer.clone(), Instant::now());
+    let insert = tokio::spawn(async move { writer.insert(7, vec![2; 448]).await });
+    sleep(MOMENT).await;
+    assert!(!insert.is_finished());
+    for key in 0..6 {
+        assert!(buffer.remove(&key).unwrap());
+    }
+    insert.await.unwrap().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    close(buffer).await;
+}

@@ -49,7 +49,10 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         let shared = self.shared();
         let item = match shared.table.begin_spill(key, id) {
             Evicted::Put(item) => item,
-            Evicted::Freed { weight } => return Ok(Some(Eviction { weight, stored: 0 })),
+            Evicted::Freed { weight } => {
+                shared.room_in_memory();
+                return Ok(Some(Eviction { weight, stored: 0 }));
+            }
             Evicted::Stale => return Ok(None),
         };
         let (name, weight) = (format!("{:?}", item.key), item.weight);

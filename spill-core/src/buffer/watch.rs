@@ -62,7 +62,8 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     }
 
     /// Closes the buffer: waits for what is under way, at most for a minute, then removes everything it
-    /// keeps in its tiers. Every other call of any clone is then [`Error::Closed`].
+    /// keeps in its tiers. Every other call of any clone that can fail is then [`Error::Closed`]; those that only
+    /// look find nothing.
     ///
     /// # Errors
     /// As for [`close_within`](Self::close_within).

@@ -434,10 +434,10 @@ static TIER: [Key<TierConfig>; 11] = [
     Key {
         name: "batch_bytes",
         about: "The size a batch of values grows to before it is written.",
-        default: "what the store is fastest with",
+        default: "what the store is fastest with, at most a quarter of spill_buffers and a sixteenth of max_spill",
         example: "\"8 MiB\"",
         field: Field::Bytes {
-            within: 1..=4 << 30,
+            within: 128..=(2 << 30) - 1,
             set: |tier, bytes| tier.batch_bytes = Some(bytes),
             get: |tier| tier.batch_bytes,
         },
@@ -448,7 +448,7 @@ static TIER: [Key<TierConfig>; 11] = [
         default: "4096",
         example: "4096",
         field: Field::Count {
-            within: 1..=1_000_000,
+            within: 1..=65_536,
             set: |tier, count| tier.batch_entries = count,
             get: |tier| tier.batch_entries,
         },

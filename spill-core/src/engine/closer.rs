@@ -5,6 +5,9 @@ use std::{sync::Arc, time::Duration};
 use super::Shared;
 use crate::{EntryId, Error, entry::Phase, table::Key};
 
+/// For deadlines beyond all clocks.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Waits for what is under way, then removes everything. New calls are refused already.
     pub(crate) async fn close(self: &Arc<Self>, deadline: Duration) -> Result<(), Error> {
@@ -12,19 +15,29 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         // Whoever waits for room looks up and finds the buffer closed.
         self.stuck.send_modify(|times| *times += 1);
         self.room_news.send_replace(());
-        let end = tokio::time::Instant::now() + deadline;
+        let now = tokio::time::Instant::now();
+        let end = now.checked_add(deadline).unwrap_or(now + LONGEST);
         let timed_out = |_| Error::CloseTimeout { deadline };
         tokio::time::timeout_at(end, self.tasks.idle()).await.map_err(timed_out)?;
         tokio::time::timeout_at(end, self.tasks.end()).await.map_err(timed_out)?;
         self.remove_all();
+        let mut result = Ok(());
         for tier in &self.tiers {
-            let closed = tokio::time::timeout_at(end, tier.store.close()).await.map_err(timed_out)?;
-            closed.map_err(|source| Error::Store { operation: "close", key: "everything".into(), source })?;
-            for doomed in tier.doomed(usize::MAX) {
-                tier.deleted(doomed);
+            let closed = match tokio::time::timeout_at(end, tier.store.close()).await {
+                Ok(closed) => closed.map_err(|source| Error::Store {
+                    operation: "close",
+                    key: "everything".into(),
+                    source,
+                }),
+                Err(late) => Err(timed_out(late)),
+            };
+            if closed.is_ok() {
+                tier.doomed(usize::MAX).into_iter().for_each(|doomed| tier.deleted(doomed));
             }
+            // One that can't be closed does not keep the others from it.
+            result = result.and(closed);
         }
-        Ok(())
+        result
     }
 
     /// Removes every key that is there now.

@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Shared, is_damage, reclaimer};
+use super::{Shared, reclaimer};
 use crate::{
     Event, Payload, StoreErrorKind, Stored,
     blobs::{Blob, FrameLen, Worn},
@@ -34,6 +34,17 @@ pub(crate) enum Why {
     NeedsRoom,
 }
 
+/// What compacting came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gain {
+    /// Something is free that was not.
+    Some,
+    /// There is nothing to be had.
+    Nothing,
+    /// It failed, and may not the next time.
+    Failed,
+}
+
 /// Compacts one tier's blobs when they are worn, as long as the buffer lives.
 pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, V>>, tier: Arc<Tier<K>>) {
     loop {
@@ -42,7 +53,7 @@ pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, 
             let _one_at_a_time = tier.making_room.lock().await;
             // What is dead as a whole costs no copy; and a blob just compacted must not count as garbage.
             let deleted = reclaimer::delete_doomed(&shared, &tier).await;
-            if !deleted || (is_worn(&tier) && !compact_one(&shared, &tier, Why::Worn).await) {
+            if !deleted || (is_worn(&tier) && compact_one(&shared, &tier, Why::Worn).await != Gain::Some) {
                 break;
             }
         }
@@ -55,14 +66,14 @@ fn is_worn<K>(tier: &Tier<K>) -> bool {
     levels.garbage >= tier.batch_bytes as u64 && levels.garbage > levels.stored / 1000 * GARBAGE_BEYOND
 }
 
-/// Compacts or punches the blob that gains most. `false`: nothing is to be gained, or it failed.
+/// Compacts or punches the blob that gains most.
 pub(crate) async fn compact_one<K: Key, V: Send + Sync + 'static>(
     shared: &Arc<Shared<K, V>>,
     tier: &Arc<Tier<K>>,
     why: Why,
-) -> bool {
+) -> Gain {
     if tier.available(tokio::time::Instant::now()).is_err() {
-        return false;
+        return Gain::Failed;
     }
     let below = if why == Why::NeedsRoom { ALIVE_BELOW_WHEN_SHORT } else { ALIVE_BELOW };
     let room = tier.quota.levels().room().min(tier.batch_bytes as u64 * 2);
@@ -75,7 +86,7 @@ pub(crate) async fn compact_one<K: Key, V: Send + Sync + 'static>(
             let guard = Opened { tier, blob: worn.blob };
             let done = copy(shared, tier, &worn).await;
             drop(guard);
-            done.unwrap_or(false)
+            if done == Some(true) { Gain::Some } else { Gain::Failed }
         }
         None => punch(shared, tier).await,
     }
@@ -106,8 +117,9 @@ async fn copy<K: Key, V: Send + Sync + 'static>(
     let frames = match read_live(tier, worn).await {
         Ok(frames) => frames,
         Err(kind) => {
-            if is_damage(kind) || kind == StoreErrorKind::NotFound {
-                // Left as it is: its good frames can still be read, and the others say that they are damaged.
+            if kind != StoreErrorKind::Transient {
+                // Left as it is, so that others get their turn: its good frames can still be read, and the others
+                // say what is wrong with them.
                 tier.with_blobs(|blobs| blobs.mark_damaged(worn.blob));
             }
             return Some(false);
@@ -116,7 +128,7 @@ async fn copy<K: Key, V: Send + Sync + 'static>(
     let id = tier.new_blob_id();
     let payload: Payload = frames.into_iter().collect();
     let bytes = payload.len() as u64;
-    match tier.store.put(id, payload).await {
+    match tier.write(id, payload).await {
         Ok(stored) => Some(follow(shared, tier, worn, id, Stored { bytes, ..stored }, reservation)),
         Err(error) => {
             reservation.abandon();
@@ -204,20 +216,23 @@ fn follow<K: Key, V: Send + Sync + 'static>(
 }
 
 /// Gives large dead ranges of one blob back.
-async fn punch<K: Key, V: Send + Sync + 'static>(shared: &Arc<Shared<K, V>>, tier: &Arc<Tier<K>>) -> bool {
+async fn punch<K: Key, V: Send + Sync + 'static>(shared: &Arc<Shared<K, V>>, tier: &Arc<Tier<K>>) -> Gain {
     if !tier.store.info().can_punch {
-        return false;
+        return Gain::Nothing;
     }
-    let Some((blob, id, ranges)) = tier.with_blobs(|blobs| blobs.dead_runs(PUNCH_FROM)) else { return false };
+    let Some((blob, id, ranges)) = tier.with_blobs(|blobs| blobs.dead_runs(PUNCH_FROM)) else {
+        return Gain::Nothing;
+    };
     let _opened = Opened { tier, blob };
     let freed = tier.store.punch(id, &ranges).await.unwrap_or_default();
     let freed = tier.with_blobs(|blobs| blobs.punched(blob, freed));
     if freed == 0 {
-        return false;
+        tier.with_blobs(|blobs| blobs.punch_no_more(blob));
+        return Gain::Failed;
     }
     tier.quota.reclaim(freed);
     shared.room_in_tier(tier);
     shared.counters.reclaimed(freed, 0);
     shared.watchers.tell(&Event::Reclaimed { tier: tier.name.clone(), freed, copied: 0 });
-    true
+    Gain::Some
 }

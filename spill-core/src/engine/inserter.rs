@@ -10,7 +10,7 @@ use crate::{
     Admission, EntryId, Error, MAX_WEIGHT, OnFull, Resource,
     entry::Phase,
     frame::frame_len,
-    ledger::{Leaving, Share},
+    ledger::Share,
     table::{Item, Key, Pinning},
 };
 
@@ -38,6 +38,7 @@ impl<K: Key, V> Newcomer<K, V> {
             leaving: None,
             encoded: None,
             need: 0,
+            too_long: false,
             caller,
         }
     }
@@ -113,7 +114,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Inserts, waiting for room as long as the capacity policy allows.
     pub(crate) async fn insert_waiting(self: &Arc<Self>, mut newcomer: Newcomer<K, V>) -> Result<(), Error> {
         let deadline = match self.memory.policy().on_full() {
-            OnFull::Wait(wait) => Some(Instant::now() + wait),
+            // Without end, if that is beyond all clocks.
+            OnFull::Wait(wait) => Instant::now().checked_add(wait),
             OnFull::Reject | OnFull::Keep => None,
         };
         loop {
@@ -170,8 +172,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             self.check_running("insert")?;
             // Nothing else can leave. The newcomer is the last candidate itself.
-            let stored = self.may_fit(&attempt) && attempt.note(self.store_directly(newcomer).await);
-            if stored || self.take_place(newcomer, &mut attempt).await {
+            if self.may_fit(&attempt) && attempt.note(self.store_directly(newcomer, deadline).await) {
                 return Ok(Room::Stored);
             }
             match self.memory.policy().on_full() {
@@ -195,8 +196,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             if self.memory.admission(newcomer.weight) != Admission::ToTier {
                 return Ok(Some(newcomer));
             }
-            let stored = self.may_fit(&attempt) && attempt.note(self.store_directly(&newcomer).await);
-            if stored || self.take_place(&newcomer, &mut attempt).await {
+            if self.may_fit(&attempt) && attempt.note(self.store_directly(&newcomer, deadline).await) {
                 return Ok(None);
             }
             self.check_running("insert")?;
@@ -225,19 +225,23 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Whether another try to store a newcomer makes sense: some tier is not failing and has room for what is
     /// known to be needed.
     fn may_fit(&self, attempt: &Attempt) -> bool {
-        if let Some(Refusal::Encode(_) | Refusal::RuntimeGone) = attempt.last {
+        if let Some(Refusal::Encode(_) | Refusal::TooLong | Refusal::RuntimeGone) = attempt.last {
             return false;
         }
         let need = attempt.need.max(frame_len(0));
         let now = Instant::now();
         self.tiers.iter().any(|tier| {
             tier.available(now).is_ok()
-                && (tier.quota.levels().room() >= need || (attempt.need == 0 && tier.has_slack()))
+                && (tier.room_to_be_had() >= need || (attempt.need == 0 && tier.has_slack()))
         })
     }
 
     /// Writes a newcomer to a tier and enters it as spilled. What was under its key before stays until then.
-    async fn store_directly(self: &Arc<Self>, newcomer: &Newcomer<K, V>) -> Result<(), Refusal> {
+    async fn store_directly(
+        self: &Arc<Self>,
+        newcomer: &Newcomer<K, V>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Refusal> {
         // Goes with this future.
         let waiting = Arc::new(());
         let item = newcomer.item(Arc::downgrade(&waiting));
@@ -250,50 +254,17 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             // Nobody listens when the insert was dropped.
             drop(done.send(outcomes.into_iter().next().map(|outcome| outcome.stored)));
         });
-        match outcome.await {
+        let outcome = tokio::select! {
+            biased;
+            outcome = outcome => outcome,
+            // The caller finds that its time is over. What is still written is given up with `waiting`.
+            () = until(deadline) => return Err(Refusal::Failed { need: 0, source: None }),
+        };
+        match outcome {
             Ok(Some(Ok(_))) => Ok(()),
             Ok(Some(Err(refusal))) => Err(refusal),
             Ok(None) | Err(_) => Err(Refusal::RuntimeGone),
         }
-    }
-
-    /// With memory and tiers full, an overwrite of a spilled value takes that one's place in its tier: the old
-    /// frame goes first, and only if the new one is sure to fit into the room it leaves. Should the tier fail
-    /// just then, the new value stays in memory, above the limit, until it can leave.
-    async fn take_place(self: &Arc<Self>, newcomer: &Newcomer<K, V>, attempt: &mut Attempt) -> bool {
-        if let Some(Refusal::Encode(_) | Refusal::RuntimeGone) = attempt.last {
-            return false;
-        }
-        let Some((old, _, Phase::Spilled, Some(at))) = self.table.find(&newcomer.key) else { return false };
-        let Some(tier) = self.tiers.get(at.tier()).cloned() else { return false };
-        let (shared, known) = (self.clone(), attempt.need);
-        // Goes with this future.
-        let waiting = Arc::new(());
-        let (mut item, trial) = (newcomer.item(Arc::downgrade(&waiting)), newcomer.item(Weak::new()));
-        let (done, outcome) = oneshot::channel();
-        self.tasks.spawn_job(async move {
-            let _permit = shared.spilling.acquire().await;
-            let room = || {
-                let freed = tier.with_blobs(|blobs| blobs.freed_with_last(at.blob()))?;
-                tier.available(Instant::now()).is_ok().then(|| freed + tier.quota.levels().room())
-            };
-            let mut need = known.max(frame_len(0));
-            if room().is_some_and(|room| room >= need) {
-                need = shared.frame_bytes(&tier, trial).await.unwrap_or(u64::MAX);
-            }
-            let fits = room().is_some_and(|room| room >= need);
-            let left = if fits { shared.table.replace_spilled(&item, old, at) } else { None };
-            let taken = left.map(|left| drop(shared.settle(left))).is_some();
-            if taken {
-                item.leaving = Some(Leaving::new(shared.memory.adopt(0)));
-                shared.spill(vec![item]).await;
-            }
-            // Nobody listens when the insert was dropped; the entry is there all the same.
-            let _ = done.send((taken, need));
-        });
-        let (taken, need) = outcome.await.unwrap_or_default();
-        attempt.need = attempt.need.max(need);
-        taken
     }
 
     fn full(&self, newcomer: &Newcomer<K, V>, need: u64, last: Option<&Refusal>) -> Error {
@@ -322,6 +293,15 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         match last {
             Some(Refusal::Encode(source)) => Error::Encode { key, source: source.clone() },
             Some(Refusal::RuntimeGone) => Error::RuntimeGone { operation },
+            Some(Refusal::TooLong) => Error::Full {
+                operation,
+                key,
+                resource: Resource::Spill,
+                need,
+                used: 0,
+                limit: self.tiers.iter().map(|tier| tier.store.info().max_blob).max(),
+                source: None,
+            },
             Some(Refusal::NoRoom { need, levels }) => Error::Full {
                 operation,
                 key,
@@ -405,8 +385,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) fn unpin(&self, key: &K, id: EntryId) {
         if self.table.unpin(id) {
             self.queue.admit(&self.table, key.clone(), id);
-            self.wake_spiller.notify_one();
         }
+        self.room_in_memory();
     }
 }
 

@@ -180,7 +180,16 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) fn bury(&self, at: Place, weight: u64) {
         let Some(tier) = self.tiers.get(at.tier()) else { return };
         let doomed = tier.bury(at, weight);
-        if doomed { tier.wake_deleter.notify_one() } else { tier.wake_compactor.notify_one() }
+        if doomed {
+            tier.wake_deleter.notify_one();
+        } else {
+            tier.wake_compactor.notify_one();
+        }
+        // Whoever waits for room may have it made of this.
+        self.room_in_memory();
+        if self.room_news.receiver_count() > 0 {
+            self.room_news.send_replace(());
+        }
     }
 
     /// Something came into memory: others may have to leave for it, or it for others.
@@ -192,7 +201,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         }
     }
 
-    /// Memory came free, or something in it can be picked, other than by a spill.
+    /// Memory came free, something in it can be picked, or it may be by now, other than by a spill.
     pub(crate) fn room_in_memory(&self) {
         if self.memory.first_need().is_some() || self.pressed.load(Relaxed) {
             self.wake_spiller.notify_one();

@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Shared, compactor};
+use super::{
+    Shared,
+    compactor::{self, Gain},
+};
 use crate::{Event, StoreError, blobs::Doomed, entry::Phase, table::Key, tier::Tier};
 
 /// Blobs deleted in one call.
@@ -30,31 +33,24 @@ pub(crate) async fn delete_doomed<K: Key, V: Send + Sync + 'static>(
     shared: &Arc<Shared<K, V>>,
     tier: &Arc<Tier<K>>,
 ) -> bool {
-    let mut failed = Vec::new();
+    let mut batch = Batch { tier, doomed: Vec::new(), failed: Vec::new() };
     loop {
-        let mut batch = Batch { tier, doomed: tier.doomed(DELETE_AT_ONCE) };
+        batch.doomed = tier.doomed(DELETE_AT_ONCE);
         if batch.doomed.is_empty() {
-            break;
+            return batch.failed.is_empty();
         }
         let ids: Vec<_> = batch.doomed.iter().map(|doomed| doomed.id).collect();
-        let refused: Vec<Doomed> = match tier.store.delete(&ids).await {
-            Ok(()) => Vec::new(),
-            Err(error) => {
-                report(shared, tier, &ids, &error);
-                let all = error.failed().is_empty();
-                batch.doomed.extract_if(.., |doomed| all || error.failed().contains(&doomed.id)).collect()
-            }
-        };
-        let deleted = std::mem::take(&mut batch.doomed);
-        failed.extend(refused);
-        if !deleted.is_empty() {
-            deleted.into_iter().for_each(|doomed| tier.deleted(doomed));
+        if let Err(error) = tier.store.delete(&ids).await {
+            report(shared, tier, &ids, &error);
+            let all = error.failed().is_empty();
+            let refused = batch.doomed.extract_if(.., |doomed| all || error.failed().contains(&doomed.id));
+            batch.failed.extend(refused);
+        }
+        if !batch.doomed.is_empty() {
+            batch.doomed.drain(..).for_each(|doomed| tier.deleted(doomed));
             shared.room_in_tier(tier);
         }
     }
-    let done = failed.is_empty();
-    failed.into_iter().for_each(|doomed| tier.not_deleted(doomed));
-    done
 }
 
 fn report<K: Key, V: Send + Sync + 'static>(
@@ -68,15 +64,17 @@ fn report<K: Key, V: Send + Sync + 'static>(
     shared.watchers.tell(&Event::DeleteFailed { tier: tier.name.clone(), blobs, error: error.clone() });
 }
 
-/// Blobs being deleted: back among the doomed if the call is abandoned.
+/// Blobs being deleted, and those that could not be: back among the doomed in the end, also if the call is
+/// abandoned.
 struct Batch<'a, K> {
     tier: &'a Tier<K>,
     doomed: Vec<Doomed>,
+    failed: Vec<Doomed>,
 }
 
 impl<K> Drop for Batch<'_, K> {
     fn drop(&mut self) {
-        self.doomed.drain(..).for_each(|doomed| self.tier.not_deleted(doomed));
+        self.doomed.drain(..).chain(self.failed.drain(..)).for_each(|doomed| self.tier.not_deleted(doomed));
     }
 }
 
@@ -99,9 +97,12 @@ pub(crate) async fn make_room<K: Key, V: Send + Sync + 'static>(
     }
     give_up_copies(shared, tier, need);
     delete_doomed(shared, tier).await;
-    while !enough() && compactor::compact_one(shared, tier, compactor::Why::NeedsRoom).await {
+    let mut gain = Gain::Some;
+    while !enough() && gain == Gain::Some {
+        gain = compactor::compact_one(shared, tier, compactor::Why::NeedsRoom).await;
         delete_doomed(shared, tier).await;
     }
+    tier.tried_to_make_room(gain == Gain::Nothing && !enough());
     enough()
 }
 

@@ -153,6 +153,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 if let (Some(share), Some(key)) = (share, self.table.key_of(key))
                     && self.table.come_home(&key, id, &value, share)
                 {
+                    if let Some(at) = self.table.locate(&key, id) {
+                        self.note_clean(key.clone(), at);
+                    }
                     self.queue.admit(&self.table, key, id);
                     self.shrink();
                 }
@@ -203,14 +206,14 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let (tier, id, range) = (first.tier.clone(), first.id, first.range.start..end);
         let bytes = range.end - range.start;
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, self.reading_kib);
-        let Ok(_reading) = self.reading.acquire_many(kib).await else { return };
-        let _buffered = self.buffered(bytes);
+        let Ok(permits) = self.reading.acquire_many(kib).await else { return };
+        let buffered = self.buffered(bytes);
         let reading = std::time::Instant::now();
         match tier.read(id, range.clone()).await {
             Ok(read) => {
                 self.counters.read(bytes, reading.elapsed());
                 let entries = run.len() as u64;
-                self.open_run(run, read, range.start, bytes).await;
+                self.open_run(run, read, range.start).await;
                 let took = started.elapsed();
                 self.watchers.tell(&Event::Restored {
                     tier: tier.name.clone(),
@@ -222,6 +225,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             Err(error) if run.len() == 1 => run.into_iter().for_each(|one| self.fail(one, &error)),
             // One bad neighbour must not fail the others: each is read by itself.
             Err(_) => {
+                // Each takes permits of its own: whoever waits for more while holding some may wait for ever.
+                drop((permits, buffered));
                 for one in run {
                     Box::pin(self.read_run(vec![one])).await;
                 }
@@ -230,8 +235,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 
     /// Verifies and decodes what was read, and lands it.
-    async fn open_run(self: &Arc<Self>, run: Vec<Wanted<K, V>>, read: Bytes, start: u64, bytes: u64) {
+    async fn open_run(self: &Arc<Self>, run: Vec<Wanted<K, V>>, read: Bytes, start: u64) {
         let shared = self.clone();
+        let stored = read.len() as u64;
+        let decoded: u64 = run.iter().map(|(_, reader)| reader.encoded).sum();
         let work = move || {
             let alone = run.len() == 1;
             for (flight, reader) in run {
@@ -246,7 +253,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
         };
         // If the runtime goes, the flights are dropped with the work, and say so to those who wait.
-        drop(self.compute(bytes, work).await);
+        drop(self.compute(stored.max(decoded), work).await);
     }
 
     fn open(

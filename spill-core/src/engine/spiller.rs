@@ -18,6 +18,7 @@ use crate::{
     entry::Phase,
     frame::frame_len,
     ledger::{QuotaLevels, Reservation},
+    queue::NEVER,
     table::{Abandoned, Evicted, Item, Key, PutEnd},
     tier::Tier,
     usage::Pressure,
@@ -35,6 +36,8 @@ pub(crate) enum Refusal {
     NoRoom { need: u64, levels: QuotaLevels },
     /// Tiers that may have room fail. The others, if any, have none for a frame of `need` bytes.
     Failed { need: u64, source: Option<StoreError> },
+    /// Its frame is longer than any tier's blobs may be.
+    TooLong,
     /// The runtime was shut down.
     RuntimeGone,
 }
@@ -89,6 +92,7 @@ impl<K: Key, V> Drop for Spiller<K, V> {
     fn drop(&mut self) {
         self.0.ended.store(true, Release);
         self.0.stuck.send_modify(|times| *times += 1);
+        self.0.room_news.send_replace(());
     }
 }
 
@@ -127,11 +131,11 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 
     /// Lets entries be picked again that no tier took and one may take now. Tiers that are not failing, and
-    /// the most room that one of them has.
+    /// the most room to be had in one of them.
     pub(crate) fn offer_parked(&self) -> (Vec<&Arc<Tier<K>>>, u64) {
         let now = Instant::now();
         let open: Vec<_> = self.tiers.iter().filter(|tier| tier.available(now).is_ok()).collect();
-        let room = open.iter().map(|tier| tier.quota.levels().room()).max().unwrap_or_default();
+        let room = open.iter().map(|tier| tier.room_to_be_had()).max().unwrap_or_default();
         self.queue.unpark(&self.table, room);
         (open, room)
     }
@@ -184,22 +188,28 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     fn pick_clean(&self, want: u64) -> Evicting<K, V> {
         let mut picked = Evicting::default();
         for tier in &self.tiers {
+            let mut pinned = Vec::new();
             while picked.freed < want
                 && let Some((key, at)) = tier.oldest_clean()
             {
-                if self.table.is_clean_at(&key, at)
-                    && let Some((key, id, slot)) = self.table.candidate(&key)
-                {
-                    if let Some(slot) = slot {
-                        self.queue.forget(slot, id);
-                    }
-                    match self.table.begin_spill(key, id) {
-                        Evicted::Freed { weight } => picked.freed += weight,
-                        Evicted::Put(item) => picked.items.push(item),
-                        Evicted::Stale => {}
-                    }
+                if !self.table.is_clean_at(&key, at) {
+                    continue;
+                }
+                let Some((key, id, slot)) = self.table.candidate(&key) else {
+                    pinned.push((key, at));
+                    continue;
+                };
+                if let Some(slot) = slot {
+                    self.queue.forget(slot, id);
+                }
+                match self.table.begin_spill(key, id) {
+                    Evicted::Freed { weight } => picked.freed += weight,
+                    Evicted::Put(item) => picked.items.push(item),
+                    Evicted::Stale => {}
                 }
             }
+            // Their frames are second copies still.
+            pinned.into_iter().for_each(|(key, at)| tier.note_clean(key, at));
         }
         picked
     }
@@ -235,17 +245,6 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 }
 
-impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
-    /// Bytes of the frame that a value has in a tier. Makes the frame to know it.
-    pub(crate) async fn frame_bytes(self: &Arc<Self>, tier: &Tier<K>, item: Item<K, V>) -> Option<u64> {
-        let mut job = Job { shared: self, outcomes: Vec::new(), short: None, failure: None };
-        let _buffered = self.buffered(self.stages.size() as u64);
-        let weight = item.weight;
-        let staged = job.stage(tier, vec![item], weight).await?;
-        staged.frames.first().map(|frame| frame.len.stored)
-    }
-}
-
 /// One batch on its way through the tiers.
 struct Job<'a, K: Key, V> {
     shared: &'a Arc<Shared<K, V>>,
@@ -275,8 +274,8 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             let most = tier.store.info().max_blob;
             let (frames, too_large): (Vec<_>, Vec<_>) =
                 frames.into_iter().partition(|frame| frame.len.stored <= most);
-            // No room that ever comes free will do for these.
-            refused.extend(too_large.into_iter().map(|frame| Item { need: u64::MAX, ..frame.item }));
+            // No room that ever comes free here will do for these.
+            refused.extend(too_large.into_iter().map(|frame| Item { too_long: true, ..frame.item }));
             let (fitting, misfits, reservation) = self.reserve(tier, frames).await;
             refused.extend(
                 misfits
@@ -341,7 +340,11 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         let whole: u64 = frames.iter().map(|frame| frame.len.stored).sum();
         let mut reservation = tier.quota.reserve(whole);
         if reservation.is_none() && !frames.is_empty() {
-            reclaimer::make_room(self.shared, tier, whole).await;
+            // More than the cap can't be had: then what one frame needs.
+            let most = tier.quota.levels().limit.unwrap_or(u64::MAX);
+            let each = frames.iter().map(|frame| frame.len.stored).filter(|bytes| *bytes <= most).max();
+            let want = if whole <= most { whole } else { each.unwrap_or_default() };
+            reclaimer::make_room(self.shared, tier, want).await;
             reservation = tier.quota.reserve(whole);
         }
         if reservation.is_some() {
@@ -367,7 +370,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         let id = tier.new_blob_id();
         let bytes = payload.len() as u64;
         let writing = std::time::Instant::now();
-        match tier.store.put(id, payload).await {
+        match tier.write(id, payload).await {
             Ok(stored) => {
                 self.shared.counters.wrote(frames.len() as u64, bytes, writing.elapsed());
                 if tier.healed() {
@@ -432,7 +435,10 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         let failing = failing || self.failure.is_some();
         for item in items {
             let need = item.need.max(frame_len(0));
+            let never = item.too_long && item.need == 0 && !failing;
+            let need = if never { NEVER } else { need };
             let refusal = match self.short {
+                _ if never => Refusal::TooLong,
                 Some(levels) if !failing => Refusal::NoRoom { need, levels },
                 Some(_) => Refusal::Failed { need, source: self.failure.clone() },
                 None => Refusal::Failed { need: 0, source: self.failure.clone() },

@@ -12,8 +12,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Entry, Evicted, Fetch, Flight, Item, Key, Leftovers, NO_SLOT, Pin, Pinning, Place, PutEnd, Request,
-    State, Table,
+    Entry, Evicted, Fetch, Flight, Item, Key, NO_SLOT, Pin, Pinning, Place, PutEnd, Request, State, Table,
 };
 use crate::{
     EntryId, Tally,
@@ -52,6 +51,7 @@ impl<K: Key, V> Table<K, V> {
                     leaving,
                     encoded: None,
                     need: 0,
+                    too_long: false,
                     caller: Weak::new(),
                 })
             }
@@ -66,29 +66,6 @@ impl<K: Key, V> Table<K, V> {
             }
             _ => Evicted::Stale,
         }
-    }
-
-    /// Puts a value that goes to a tier at once in the place of a spilled one, whose frame is garbage then.
-    /// Memory has no room for it, so it holds none, unless it must stay after all.
-    pub(crate) fn replace_spilled(
-        &self,
-        item: &Item<K, V>,
-        old: EntryId,
-        from: Place,
-    ) -> Option<Leftovers<V>> {
-        let mut entry = self.map.get_mut(&item.key).filter(|entry| entry.id == old)?;
-        let (phase, held) = (entry.state.phase(), entry.weight);
-        let given_up = item.caller.strong_count() == 0;
-        if given_up || phase != Phase::Spilled || entry.state.place() != Some(from) {
-            return None;
-        }
-        let (_, effects) = step(phase, Event::Insert)?;
-        let (value, mark) = (item.value.clone(), self.first_mark());
-        let state = State::Spilling { value, touched: 0.into(), mark };
-        let was = std::mem::replace(&mut *entry, Entry { id: item.id, weight: item.weight, state });
-        self.replaced(phase, held, Phase::Spilling, item.weight);
-        drop(entry);
-        Some(self.leftovers(&was, effects))
     }
 
     /// Keeps an entry that is in memory there, until [`unpin`](Self::unpin).
@@ -173,9 +150,12 @@ impl<K: Key, V> Table<K, V> {
 
     fn hold(&self, id: EntryId, value: &Arc<V>) {
         let mut held = self.held.lock();
-        // Dead ones go when the map would grow, so it never holds more than twice what is alive.
-        if held.len() == held.capacity() {
+        // Dead ones go before the map is twice as large as what was alive the last time.
+        if held.len() >= self.held_most.load(Relaxed) {
             held.retain(|_, value| value.strong_count() > 0);
+            let most = 2 * held.len() + 16;
+            held.shrink_to(most);
+            self.held_most.store(most, Relaxed);
         }
         held.insert(id, Arc::downgrade(value));
     }
@@ -216,10 +196,8 @@ impl<K: Key, V> Table<K, V> {
         self.moved(Phase::Spilling, next, weight);
         drop(entry);
         if end != PutEnd::Spilled
-            && let Some(mut share) = leaving.and_then(Leaving::stay)
+            && let Some(share) = leaving.and_then(Leaving::stay)
         {
-            // One that took a spilled one's place had no room of its own.
-            share.join(self.memory.take_over(weight.saturating_sub(share.bytes())));
             share.into_entry();
         }
         end
