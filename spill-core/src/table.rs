@@ -376,8 +376,9 @@ impl<K: Key, V> Table<K, V> {
         match self.map.entry(key) {
             MapEntry::Vacant(place) => {
                 pay(share, weight)?;
-                place.insert(Entry { id, weight, state: state() });
+                // Counted first: inserting gives up the lock of the shard, and then anybody may remove it.
                 self.moved(Phase::Absent, Phase::Resident, weight);
+                place.insert(Entry { id, weight, state: state() });
                 Ok(None)
             }
             MapEntry::Occupied(mut place) => {
@@ -419,8 +420,8 @@ impl<K: Key, V> Table<K, V> {
         }
         match place {
             MapEntry::Vacant(place) => {
-                place.insert(entry);
                 self.moved(Phase::Absent, Phase::Spilled, weight);
+                place.insert(entry);
                 Ok(None)
             }
             MapEntry::Occupied(mut place) => {

@@ -80,8 +80,8 @@ fn example() -> String {
         text.push('\n');
     }
     text.push_str(
-        "# Used when the first has no room.\n[[tier]]\nstore = \"s3://bucket/prefix\"\nmax_spill = \"2 TiB\"\n\
-         compress = \"zstd:3\"\n# What only this kind of store knows.\n[tier.options]\nregion = \"eu-central-1\"\n",
+        "# Used when the first has no room.\n[[tier]]\nstore = \"file:///mnt/large/myapp\"\nmax_spill = \"2 TiB\"\n\
+         compress = \"zstd:3\"\n# What only this kind of store knows.\n[tier.options]\nopen_files = \"64\"\n",
     );
     text
 }

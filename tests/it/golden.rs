@@ -261,22 +261,22 @@ async fn cap_reached() {
         step(Put('f',  50),             "def", "",  "abc",  [200, 300, 576], 3),
         step(Refused('f',  51, "Full"), "def", "",  "abc",  [200, 300, 576], 3),
         step(Refused('e', 300, "Full"), "def", "",  "abc",  [200, 300, 576], 3),
-        // What is spilled under the key gives its place up for a value of its size, not for a larger one.
-        step(Put('b', 100),             "def", "",  "abc",  [200, 300, 576], 4),
-        step(Refused('b', 129, "Full"), "def", "",  "abc",  [200, 300, 576], 4),
+        // With memory full as well, a spilled value does not give its place up before the new one is safe.
+        step(Refused('b', 100, "Full"), "def", "",  "abc",  [200, 300, 576], 3),
+        step(Refused('b', 129, "Full"), "def", "",  "abc",  [200, 300, 576], 3),
         // A read does not fail because nothing can leave: the value just does not stay.
-        step(Get('a'),                  "def", "",  "abc",  [200, 300, 576], 4),
-        step(Remove('a'),               "def", "",  "bc",   [200, 200, 384], 4),
-        step(Put('h', 100),             "dfh", "",  "bce",  [200, 300, 576], 5),
+        step(Get('a'),                  "def", "",  "abc",  [200, 300, 576], 3),
+        step(Remove('a'),               "def", "",  "bc",   [200, 200, 384], 3),
+        step(Put('h', 100),             "dfh", "",  "bce",  [200, 300, 576], 4),
         // A frame of 128 fits exactly, and then nothing does.
-        step(MaxSpill(704),             "dfh", "",  "bce",  [200, 300, 576], 5),
-        step(Put('i',  50),             "fhi", "",  "bcde", [200, 350, 704], 6),
-        step(Refused('j', 50, "Full"),  "fhi", "",  "bcde", [200, 350, 704], 6),
+        step(MaxSpill(704),             "dfh", "",  "bce",  [200, 300, 576], 4),
+        step(Put('i',  50),             "fhi", "",  "bcde", [200, 350, 704], 5),
+        step(Refused('j', 50, "Full"),  "fhi", "",  "bcde", [200, 350, 704], 5),
         // A cap below what is there refuses what is new and removes nothing.
-        step(MaxSpill(0),               "fhi", "",  "bcde", [200, 350, 704], 6),
-        step(Refused('j', 50, "Full"),  "fhi", "",  "bcde", [200, 350, 704], 6),
-        step(Limit(250),                "fhi", "",  "bcde", [200, 350, 704], 6),
-        step(Put('j',  50),             "fhij", "", "bcde", [250, 350, 704], 6),
+        step(MaxSpill(0),               "fhi", "",  "bcde", [200, 350, 704], 5),
+        step(Refused('j', 50, "Full"),  "fhi", "",  "bcde", [200, 350, 704], 5),
+        step(Limit(250),                "fhi", "",  "bcde", [200, 350, 704], 5),
+        step(Put('j',  50),             "fhij", "", "bcde", [250, 350, 704], 5),
     ]).await;
     story.end().await;
 }

@@ -98,7 +98,9 @@ impl Source<'_> {
         let span = error.span().unwrap_or_default();
         let reason = error.message().lines().collect::<Vec<_>>().join(", ");
         let fix = match reason.as_str() {
-            "duplicate key" => "remove one of the two",
+            "duplicate key" => {
+                "remove one of the two; if it is a tier, write `[[tier]]` with two brackets above each"
+            }
             _ => "mend the syntax of this line; strings, sizes and durations stand in double quotes",
         };
         self.error(span.start, "", format!("not TOML: {reason}")).with_fix(fix)

@@ -100,7 +100,9 @@ pub(crate) async fn make_room<K: Key, V: Send + Sync + 'static>(
     let mut gain = Gain::Some;
     while !enough() && gain == Gain::Some {
         gain = compactor::compact_one(shared, tier, compactor::Why::NeedsRoom).await;
-        delete_doomed(shared, tier).await;
+        if gain == Gain::Some {
+            delete_doomed(shared, tier).await;
+        }
     }
     tier.tried_to_make_room(gain == Gain::Nothing && !enough());
     enough()
