@@ -1,10 +1,16 @@
 //! What once went wrong, each case as small as it gets. Found by the model test.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use spill_buffer::{
     Builder, ByteLength, BytesCodec, Codec, CodecError, Error, FixedBudget, MemoryStore, OnFull, Payload,
-    SpillBuffer, StoreErrorKind, Tally, TierSpec, policies::Fifo,
+    SpillBuffer, Store, StoreErrorKind, StoreInfo, Tally, TierSpec, policies::Fifo,
 };
 use spill_conformance::{Calls, FaultStore, Faults, Operation};
 use tokio::time::{Instant, sleep, timeout};
@@ -307,4 +313,79 @@ async fn f05_an_insert_waits_no_longer_than_until_its_room_can_be_made_of_garbag
     insert.await.unwrap().unwrap();
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     close(buffer).await;
+}
+
+/// Reads that failed together waited for permits that they held themselves, and all reading stopped.
+#[tokio::test(start_paused = true)]
+async fn g08_neighbours_whose_read_fails_are_read_one_by_one() {
+    let (faults, tier) = faulty();
+    let buffer = exact(200_000, OnFull::Reject).tier(tier).build().unwrap();
+    for key in 0..4 {
+        buffer.insert(key, vec![7; 20_000]).await.unwrap();
+    }
+    buffer.reclaim(80_000).await.unwrap();
+    assert_eq!(buffer.usage().total().blobs, 1);
+    faults.fail(Calls::of(Operation::Get).next(1), StoreErrorKind::Transient);
+    let answers = timeout(LONG, buffer.get_many(&[0, 1, 2, 3])).await.expect("nobody waits for itself");
+    for answer in answers {
+        assert_eq!(answer.unwrap().as_deref(), Some(&vec![7; 20_000]));
+    }
+    close(buffer).await;
+}
+
+/// A frame longer than any blob was offered to its tier again and again.
+#[tokio::test(start_paused = true)]
+async fn f02_a_value_too_long_for_any_blob_is_encoded_once_and_does_not_hold_up_others() {
+    let store = MemoryStore::with_info(StoreInfo::new("small blobs").max_blob(1024));
+    let encoded = Arc::new(AtomicU64::new(0));
+    let buffer = exact(5000, OnFull::Reject)
+        .codec(Counting(encoded.clone()))
+        .tier(TierSpec::new(store).batch_bytes(1024))
+        .build()
+        .unwrap();
+    buffer.insert(0, vec![1; 4000]).await.unwrap();
+    for key in 1..20 {
+        buffer.insert(key, vec![2; 500]).await.unwrap();
+    }
+    sleep(LONG).await;
+    // Once for the long one, and once for each that left.
+    assert_eq!(encoded.load(Relaxed), 1 + buffer.usage().spilled.entries);
+    assert!(buffer.peek(&0).is_some());
+    let refused = buffer.insert(20, vec![3; 5001]).await.unwrap_err();
+    assert!(matches!(refused.error, Error::Full { limit: Some(1024), .. }), "{}", refused.error);
+    close(buffer).await;
+}
+
+/// Counts what it encodes.
+struct Counting(Arc<AtomicU64>);
+
+impl Codec<Vec<u8>> for Counting {
+    fn encode(&self, value: &Vec<u8>) -> Result<Payload, CodecError> {
+        self.0.fetch_add(1, Relaxed);
+        BytesCodec.encode(value)
+    }
+
+    fn decode(&self, bytes: bytes::Bytes) -> Result<Vec<u8>, CodecError> {
+        BytesCodec.decode(bytes)
+    }
+}
+
+/// A tier that could not be closed kept the others from it; and a deadline beyond all clocks was a panic.
+#[tokio::test(start_paused = true)]
+async fn e05_a_tier_that_can_not_be_closed_does_not_keep_the_others_from_it() {
+    let (faults, first) = faulty();
+    let second = MemoryStore::new();
+    let buffer = exact(0, OnFull::Wait(Duration::MAX))
+        .tier(first.name("first").max_spill(128))
+        .tier(TierSpec::new(second.clone()).name("second"))
+        .build()
+        .unwrap();
+    for key in 0..3 {
+        buffer.insert(key, vec![7; 10]).await.unwrap();
+    }
+    assert_eq!(second.list(None, 10).await.unwrap().len(), 2);
+    faults.fail(Calls::of(Operation::Close), StoreErrorKind::Other);
+    let error = buffer.close_within(Duration::MAX).await.unwrap_err();
+    assert!(matches!(error, Error::Store { operation: "close", .. }), "{error}");
+    assert_eq!(second.list(None, 10).await.unwrap().len(), 0);
 }
