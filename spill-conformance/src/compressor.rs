@@ -47,9 +47,10 @@ const GUARD: [u8; 64] = [0xA5; 64];
 /// A compressor may refuse to compress, as the contract allows; what it takes it must give back. One that
 /// takes none of the samples fails.
 ///
-/// ```no_run
-/// # fn mine() -> std::sync::Arc<dyn spill_core::Compressor> { unimplemented!() }
-/// spill_conformance::compressor_suite(mine()).report().assert_passed();
+/// ```
+/// fn check(mine: std::sync::Arc<dyn spill_core::Compressor>) {
+///     spill_conformance::compressor_suite(mine).report().assert_passed();
+/// }
 /// ```
 #[expect(clippy::needless_pass_by_value, reason = "the suite keeps it: the checks outlive this call")]
 pub fn compressor_suite(compressor: Arc<dyn Compressor>) -> Suite {

@@ -2,13 +2,11 @@
 
 use std::{borrow::Borrow, hash::Hash, ops::Deref, sync::Arc};
 
-use tokio::sync::oneshot;
-
 use super::SpillBuffer;
 use crate::{
     EntryId, Error,
     engine::Outcome,
-    table::{Evicted, Item, Key, Pinning},
+    table::{Evicted, Key, Pinning},
 };
 
 /// What an eviction moved.
@@ -56,25 +54,12 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
             Evicted::Stale => return Ok(None),
         };
         let (name, weight) = (format!("{:?}", item.key), item.weight);
-        let outcomes = self.run_spill(vec![item]).await.ok_or_else(|| shared.gone(operation))?;
+        let outcomes = shared.spill_in_job(vec![item]).await.ok_or_else(|| shared.gone(operation))?;
         match outcomes.into_iter().next().map(|outcome| outcome.stored) {
             Some(Ok(stored)) => Ok(Some(Eviction { weight, stored })),
             Some(Err(refusal)) => Err(shared.full_error(operation, name, weight, Some(&refusal))),
             None => Err(shared.gone(operation)),
         }
-    }
-
-    async fn run_spill(&self, items: Vec<Item<K, V>>) -> Option<Vec<Outcome>> {
-        let (done, outcomes) = oneshot::channel();
-        let shared = self.shared().clone();
-        self.shared().tasks.spawn_job(async move {
-            let permit = shared.spilling.clone().acquire_owned().await;
-            let result = shared.spill(items).await;
-            drop(permit);
-            // Nobody listens when the caller's future was dropped.
-            drop(done.send(result));
-        });
-        outcomes.await.ok()
     }
 
     /// Moves the next victim to a tier; `Ok(None)` when there is nothing in memory that could move.
@@ -112,7 +97,8 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
             let picked = shared.pick(bytes - freed, cap);
             let (mut round, mut go_on) = (picked.freed, false);
             if !picked.items.is_empty() {
-                let outcomes = self.run_spill(picked.items).await.ok_or_else(|| shared.gone("reclaim"))?;
+                let outcomes =
+                    shared.spill_in_job(picked.items).await.ok_or_else(|| shared.gone("reclaim"))?;
                 round += outcomes
                     .iter()
                     .filter(|outcome| outcome.stored.is_ok())

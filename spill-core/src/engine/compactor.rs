@@ -111,8 +111,7 @@ async fn copy<K: Key, V: Send + Sync + 'static>(
     worn: &Worn<K>,
 ) -> Option<bool> {
     let Some(reservation) = tier.quota.reserve(worn.live_bytes) else { return Some(false) };
-    let kib = u32::try_from(worn.live_bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, shared.reading_kib);
-    let _reading = shared.reading.acquire_many(kib).await.ok()?;
+    let _reading = shared.reading.acquire_many(shared.read_permits(worn.live_bytes)).await.ok()?;
     let _buffered = shared.buffered(worn.live_bytes);
     let frames = match read_live(tier, worn).await {
         Ok(frames) => frames,

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak, atomic::Ordering::Acquire};
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
 use super::{Refusal, Shared, guarded};
 use crate::{
@@ -245,26 +245,14 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         // Goes with this future.
         let waiting = Arc::new(());
         let item = newcomer.item(Arc::downgrade(&waiting));
-        let (done, outcome) = oneshot::channel();
-        let shared = self.clone();
-        self.tasks.spawn_job(async move {
-            let permit = shared.spilling.clone().acquire_owned().await;
-            let outcomes = shared.spill(vec![item]).await;
-            drop(permit);
-            // Nobody listens when the insert was dropped.
-            drop(done.send(outcomes.into_iter().next().map(|outcome| outcome.stored)));
-        });
-        let outcome = tokio::select! {
+        let outcomes = tokio::select! {
             biased;
-            outcome = outcome => outcome,
+            outcomes = self.spill_in_job(vec![item]) => outcomes,
             // The caller finds that its time is over. What is still written is given up with `waiting`.
             () = until(deadline) => return Err(Refusal::Failed { need: 0, source: None }),
         };
-        match outcome {
-            Ok(Some(Ok(_))) => Ok(()),
-            Ok(Some(Err(refusal))) => Err(refusal),
-            Ok(None) | Err(_) => Err(Refusal::RuntimeGone),
-        }
+        let outcome = outcomes.and_then(|outcomes| outcomes.into_iter().next());
+        outcome.map_or(Err(Refusal::RuntimeGone), |outcome| outcome.stored.map(drop))
     }
 
     fn full(&self, newcomer: &Newcomer<K, V>, need: u64, last: Option<&Refusal>) -> Error {

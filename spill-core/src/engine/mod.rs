@@ -30,7 +30,7 @@ use tokio::{
 pub(crate) use self::{inserter::Newcomer, restorer::Purpose, spiller::Outcome, tasks::Tasks};
 use self::{spiller::Refusal, stage::StagePool};
 use crate::{
-    Codec, Compressor, Error, Event, Observer, StoreErrorKind, Weigher,
+    Codec, Compressor, Error, Event, Observer, Weigher,
     counters::Counters,
     ledger::Memory,
     queue::Queue,
@@ -66,7 +66,7 @@ pub(crate) struct Shared<K: Key, V> {
     pub(crate) owner: u64,
     /// KiB of read buffers that may be alive at once.
     pub(crate) reading: Arc<Semaphore>,
-    pub(crate) reading_kib: u32,
+    reading_kib: u32,
     pub(crate) spilling: Arc<Semaphore>,
     /// Values larger than a stage are encoded and compressed one at a time.
     pub(crate) large: Semaphore,
@@ -259,6 +259,12 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         done.map_err(|_| Error::RuntimeGone { operation: "encode or decode" })
     }
 
+    /// The permits of [`reading`](Self::reading) for a buffer of this many bytes; at most all there are, so that
+    /// a longer one can be read alone.
+    pub(crate) fn read_permits(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, self.reading_kib)
+    }
+
     /// Counts buffer bytes until the guard is dropped.
     pub(crate) fn buffered(self: &Arc<Self>, bytes: u64) -> Buffered<K, V> {
         self.buffers.fetch_add(bytes, Relaxed);
@@ -332,9 +338,4 @@ fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     // Seeded by the operating system.
     RandomState::new().hash_one(std::process::id())
-}
-
-/// Whether an error says that what is stored differs from what was put.
-pub(crate) fn is_damage(kind: StoreErrorKind) -> bool {
-    kind == StoreErrorKind::Corrupt
 }

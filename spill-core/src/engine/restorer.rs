@@ -6,9 +6,9 @@ use std::{borrow::Borrow, hash::Hash, ops::Range, sync::Arc};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Shared, guarded, is_damage};
+use super::{Shared, guarded};
 use crate::{
-    Admission, CodecError, Error, Event, StoreError,
+    Admission, CodecError, Error, Event, StoreError, StoreErrorKind,
     frame::{self, Expected},
     ledger::Share,
     table::{Fetch, Key, Landing, Place, Request},
@@ -205,8 +205,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         };
         let (tier, id, range) = (first.tier.clone(), first.id, first.range.start..end);
         let bytes = range.end - range.start;
-        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, self.reading_kib);
-        let Ok(permits) = self.reading.acquire_many(kib).await else { return };
+        let Ok(permits) = self.reading.acquire_many(self.read_permits(bytes)).await else { return };
         let buffered = self.buffered(bytes);
         let reading = std::time::Instant::now();
         match tier.read(id, range.clone()).await {
@@ -293,7 +292,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let Some(request) = &flight.request else { return };
         let key = format!("{:?}", request.key);
         let error = match error.kind() {
-            kind if is_damage(kind) => Error::Corrupt {
+            StoreErrorKind::Corrupt => Error::Corrupt {
                 key,
                 tier: reader.tier.name.to_string(),
                 blob: reader.id,

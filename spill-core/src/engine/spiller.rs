@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::Instant,
+};
 
 use super::{
     Shared, reclaimer,
@@ -175,7 +178,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                     total += item.weight;
                     picked.items.push(item);
                 }
-                Evicted::Freed { weight, .. } => {
+                Evicted::Freed { weight } => {
                     picked.freed += weight;
                 }
                 Evicted::Stale => {}
@@ -220,6 +223,21 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             shared.spill(items).await;
             drop(permit);
         });
+    }
+
+    /// [`spill`](Self::spill) in a job of its own, which goes on when this future is dropped. `None`: the
+    /// runtime is gone.
+    pub(crate) async fn spill_in_job(self: &Arc<Self>, items: Vec<Item<K, V>>) -> Option<Vec<Outcome>> {
+        let (done, outcomes) = oneshot::channel();
+        let shared = self.clone();
+        self.tasks.spawn_job(async move {
+            let permit = shared.spilling.clone().acquire_owned().await;
+            let result = shared.spill(items).await;
+            drop(permit);
+            // Nobody listens when the caller's future was dropped.
+            drop(done.send(result));
+        });
+        outcomes.await.ok()
     }
 
     /// Writes items to the first tier that takes them, and puts back those that none takes.
