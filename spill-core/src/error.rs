@@ -55,6 +55,7 @@ struct StoreErrorParts {
     blob: Option<BlobId>,
     failed: Vec<BlobId>,
     retry_after: Option<Duration>,
+    throttled: bool,
     source: Option<Arc<dyn StdError + Send + Sync + 'static>>,
 }
 
@@ -69,6 +70,7 @@ impl StoreError {
             blob: None,
             failed: Vec::new(),
             retry_after: None,
+            throttled: false,
             source: None,
         }))
     }
@@ -94,6 +96,12 @@ impl StoreError {
     #[must_use]
     pub fn with_retry_after(self, wait: Duration) -> Self {
         self.change(|parts| parts.retry_after = Some(wait))
+    }
+
+    /// The same error, from a service that has too much to do: fewer calls at once would help.
+    #[must_use]
+    pub fn with_throttled(self) -> Self {
+        self.change(|parts| parts.throttled = true)
     }
 
     /// The same error, with its cause.
@@ -130,6 +138,17 @@ impl StoreError {
     /// How long the other side asked to wait before the next try.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
+    }
+
+    /// Whether the other side has too much to do (HTTP 429, `SlowDown`): fewer calls at once would help.
+    ///
+    /// ```
+    /// use spill_core::{StoreError, StoreErrorKind};
+    /// let busy = StoreError::new(StoreErrorKind::Transient, "put", "s3://bucket/prefix").with_throttled();
+    /// assert!(busy.is_throttled());
+    /// ```
+    pub fn is_throttled(&self) -> bool {
+        self.0.throttled
     }
 }
 
