@@ -60,12 +60,15 @@
 //!
 //! [`FaultStore`] wraps a store, and a [`Faults`] handle scripts it: failing, slow, stuck or damaged calls,
 //! space that runs out; and it records every call. It is what tests of a *user* of stores need.
+//!
+//! [`Proxy`] stands between a store and its server: it delays, cuts, resets and swallows.
 #![forbid(unsafe_code)]
 
 mod codec;
 mod compressor;
 mod fault;
 mod policy;
+mod proxy;
 mod random;
 mod runner;
 mod store;
@@ -78,5 +81,6 @@ pub use fault::{
 };
 pub use libtest_mimic::{Arguments, Conclusion};
 pub use policy::policy_suite;
+pub use proxy::{Proxy, Traffic, Weather};
 pub use runner::{CheckResult, CheckVerdict, Report, Suite};
 pub use store::{Case, Group, Need, StoreHarness, run_store_suite, store_cases, store_suite};
