@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 
 use serde::Serialize;
-use spill_buffer::{Stats, Usage, format_bytes};
+use spill_buffer::{Stats, TierUsage, Usage, format_bytes};
 
 /// Everything a run has measured, in bytes and seconds.
 #[derive(Debug, Default, Serialize)]
@@ -30,6 +30,8 @@ pub(crate) struct Report {
     pub(crate) held: Held,
     pub(crate) spill_mb_s: Option<f64>,
     pub(crate) restore_mb_s: Option<f64>,
+    /// Calls that failed in passing and were made again.
+    pub(crate) repeated: u64,
     pub(crate) reads: Reads,
     pub(crate) phases: Vec<Phase>,
     pub(crate) work: Work,
@@ -54,6 +56,18 @@ pub(crate) struct Held {
     pub(crate) blobs: u64,
     /// Bytes from the codec per byte stored.
     pub(crate) ratio: Option<f64>,
+    pub(crate) tiers: Vec<Tier>,
+}
+
+/// What one tier held when everything was in.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Tier {
+    pub(crate) name: String,
+    pub(crate) entries: u64,
+    pub(crate) weight: u64,
+    pub(crate) stored: u64,
+    pub(crate) garbage: u64,
+    pub(crate) blobs: u64,
 }
 
 impl From<&Usage> for Held {
@@ -69,7 +83,23 @@ impl From<&Usage> for Held {
             allocated: total.allocated,
             blobs: total.blobs,
             ratio: (total.stored > 0).then(|| rounded(total.encoded as f64 / total.stored as f64)),
+            tiers: usage.tiers.iter().map(Tier::from).collect(),
         }
+    }
+}
+
+impl From<&TierUsage> for Tier {
+    fn from(tier: &TierUsage) -> Self {
+        let &TierUsage { entries, weight, stored, garbage, blobs, .. } = tier;
+        Self { name: tier.name.clone(), entries, weight, stored, garbage, blobs }
+    }
+}
+
+impl Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, entries, weight, stored, blobs, .. } = self;
+        let (weight, stored) = (format_bytes(*weight), format_bytes(*stored));
+        write!(f, "{weight} in {entries} entries, {stored} stored in {blobs} blobs: {name}")
     }
 }
 
@@ -94,8 +124,11 @@ pub(crate) struct Work {
     pub(crate) read: f64,
     pub(crate) decompress: f64,
     pub(crate) decode: f64,
+    pub(crate) blobs_written: u64,
     pub(crate) bytes_written: u64,
     pub(crate) bytes_compacted: u64,
+    pub(crate) write_failures: u64,
+    pub(crate) restore_failures: u64,
 }
 
 /// One phase, by the clock on the wall.
@@ -136,8 +169,11 @@ impl Report {
             read: rounded(stats.read.as_secs_f64()),
             decompress: rounded(stats.decompress.as_secs_f64()),
             decode: rounded(stats.decode.as_secs_f64()),
+            blobs_written: stats.blobs_written,
             bytes_written: stats.bytes_written,
             bytes_compacted: stats.bytes_compacted,
+            write_failures: stats.write_failures,
+            restore_failures: stats.restore_failures,
         };
     }
 }
@@ -163,12 +199,24 @@ impl Display for Report {
         row(f, "  stored", format_args!("{}, compress = {}", format_bytes(held.stored), self.compress))?;
         row(f, "  allocated", format_args!("{} in {} blobs", format_bytes(held.allocated), held.blobs))?;
         row(f, "  ratio", held.ratio.map_or("nothing spilled".into(), |ratio| format!("{ratio:.2}")))?;
+        for tier in held.tiers.iter().filter(|_| held.tiers.len() > 1) {
+            row(f, "  tier", tier)?;
+        }
         row(
             f,
             "reads",
             format_args!(
                 "{} resident, {} clean, {} alive elsewhere, {} restored, {} absent",
                 reads.resident, reads.clean, reads.alive, reads.restored, reads.absent
+            ),
+        )?;
+        let work = &self.work;
+        row(
+            f,
+            "requests",
+            format_args!(
+                "{} blobs written ({} failures), {} reads ({} failures), {} calls made again",
+                work.blobs_written, work.write_failures, reads.store_reads, work.restore_failures, self.repeated
             ),
         )?;
         row(f, "spill", speed(self.spill_mb_s))?;

@@ -1,6 +1,7 @@
 //! The phases of a run. At most one file's bytes are held outside the buffer, and a hash per entry.
 
 use std::{
+    cell::Cell,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -28,6 +29,10 @@ const SEED: u64 = 0x5b1117;
 const PROBLEMS: usize = 10;
 /// How long the buffer's tasks may take to come to rest.
 const REST_WITHIN: Duration = Duration::from_secs(30);
+/// How long a call that may succeed later is repeated: a server that is started again comes back within that.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The wait between two tries of such a call.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Sets the contents of an overwrite apart from those of all copies.
 const OVERWRITTEN: u64 = 1 << 32;
 
@@ -47,6 +52,8 @@ pub(crate) struct Run<'a> {
     entries: Vec<Entry>,
     /// Weight that left memory so far, as the buffer's events say.
     spilled: Arc<AtomicU64>,
+    /// Calls that failed and were made again.
+    repeated: Cell<u64>,
     report: Report,
 }
 
@@ -110,7 +117,7 @@ impl<'a> Run<'a> {
         spilled: Arc<AtomicU64>,
         report: Report,
     ) -> Self {
-        Self { buffer, runtime, files, entries: Vec::new(), spilled, report }
+        Self { buffer, runtime, files, entries: Vec::new(), spilled, repeated: Cell::new(0), report }
     }
 
     /// Runs all phases.
@@ -130,6 +137,7 @@ impl<'a> Run<'a> {
         self.close()?;
         // The system counts in batches, so a later look may show a little less.
         self.report.peak_rss = self.report.phases.iter().filter_map(|phase| phase.peak_rss).max();
+        self.report.repeated = self.repeated.get();
         self.report.count(&self.buffer.inner().stats());
         Ok(self.report)
     }
@@ -157,9 +165,37 @@ impl<'a> Run<'a> {
         let bytes = self.files.read(content, mark)?;
         let (hash, len) = (blake3::hash(&bytes), bytes.len() as u64);
         let key = self.files.key(at.0, at.1);
-        meter.call(|| self.buffer.insert(key, Bytes::from(bytes)))?;
+        let mut value = Arc::new(Bytes::from(bytes));
+        let started = Instant::now();
+        while let Err(refused) = meter.call(|| self.buffer.insert(key.clone(), value)) {
+            if !self.may_pass(&refused.error, started) {
+                return Err(refused.into());
+            }
+            value = refused.value;
+        }
         meter.step(len);
         Ok(hash)
+    }
+
+    /// Whether a call that failed just now is to be repeated: waits a little if so.
+    fn may_pass(&self, error: &spill_buffer::Error, started: Instant) -> bool {
+        let again = error.is_retryable() && started.elapsed() < PATIENCE;
+        if again {
+            self.repeated.set(self.repeated.get() + 1);
+            std::thread::sleep(TRY_AGAIN_AFTER);
+        }
+        again
+    }
+
+    /// A value, or why it is not to be had, after trying again for a while if that may help.
+    fn get(&self, meter: &mut Meter, key: &Key) -> Result<Option<Arc<Bytes>>, spill_buffer::Error> {
+        let started = Instant::now();
+        loop {
+            match meter.call(|| self.buffer.get(key)) {
+                Err(error) if self.may_pass(&error, started) => {}
+                found => return found,
+            }
+        }
     }
 
     /// Reads every key and checks what comes; how fast what had to be restored came.
@@ -170,7 +206,7 @@ impl<'a> Run<'a> {
             let key = self.key(index);
             let away = matches!(self.buffer.inner().location(&key), Some(Location::Tier(_)));
             let before = meter.in_calls;
-            let found = meter.call(|| self.buffer.get(&key));
+            let found = self.get(&mut meter, &key);
             let len = found.as_ref().ok().and_then(Option::as_ref).map_or(0, |value| value.len() as u64);
             if away {
                 restored += len;
