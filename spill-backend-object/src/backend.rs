@@ -3,13 +3,9 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fmt,
-    hash::{BuildHasher, RandomState},
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::SystemTime,
+    sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -22,7 +18,7 @@ use object_store::{
 use spill_core::{BlobId, BlobMeta, BoxError, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored};
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::{error::kind_of, upload::Upload};
+use crate::{ObjectOptions, error::kind_of, session::Session, upload::Upload};
 
 /// A blob up to this many bytes is one request; a larger one is sent in parts of this size.
 const PART: usize = 16 << 20;
@@ -53,8 +49,13 @@ const MOST_EMPTY_PIECES: usize = 64;
 /// After a `put` that failed, or was dropped, the blob may be there whole, if only the answer got lost.
 /// Deleting its id makes sure.
 ///
-/// A listing reads all names of the session after the one asked for, because not every service sorts them;
-/// it keeps one page of them in memory.
+/// A listing reads all names of the session after the one asked for, because not every service sorts them,
+/// and keeps one page of them in memory; for one that does, see [`ObjectOptions::sorted`].
+///
+/// Before the first blob, and every minute from then on, the session writes an object called `alive`: its
+/// heartbeat. A task on the runtime of the first `put` does it, which ends with the store; when that runtime
+/// ended or stands still, the next call starts another on its own. That heartbeats fail is logged, and fails no
+/// call. Runtimes need their time enabled.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -77,7 +78,9 @@ const MOST_EMPTY_PIECES: usize = 64;
 pub struct ObjectStoreBackend {
     info: StoreInfo,
     inner: Arc<dyn ObjectStore>,
-    session: Path,
+    session: Session,
+    dead_after: Option<Duration>,
+    sorted: bool,
     part: usize,
     uploads: Arc<Semaphore>,
 }
@@ -89,31 +92,80 @@ impl fmt::Debug for ObjectStoreBackend {
 }
 
 impl ObjectStoreBackend {
-    /// A new session under `prefix` of this object store; no request is made. The prefix may be empty, and
-    /// may start and end with a slash.
+    /// A new session under `prefix` of this object store, as [`ObjectOptions`] make it when nothing is set; no
+    /// request is made. The prefix may be empty, and may start and end with a slash.
     ///
     /// # Errors
-    /// When the prefix is no path: it has an empty, `.` or `..` segment, or a control character.
+    /// `Other` when the prefix is no path: it has an empty, `.` or `..` segment, or a control character.
     pub fn new(inner: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, StoreError> {
-        Self::with_part(inner, prefix, PART)
+        Self::open(ObjectOptions::new(inner, prefix))
     }
 
-    pub(crate) fn with_part(
-        inner: Arc<dyn ObjectStore>,
-        prefix: &str,
-        part: usize,
-    ) -> Result<Self, StoreError> {
-        let prefix = Path::parse(prefix).map_err(|error| {
-            StoreError::new(StoreErrorKind::Other, "open", format!("{inner}/{prefix}")).with_source(error)
-        })?;
-        let session = prefix.join(session_name());
-        let info = StoreInfo::new(format!("{inner}/{session}")).max_blob(part as u64 * MOST_PARTS);
+    pub(crate) fn open(options: ObjectOptions) -> Result<Self, StoreError> {
+        Self::with_part(options, PART)
+    }
+
+    pub(crate) fn with_part(options: ObjectOptions, part: usize) -> Result<Self, StoreError> {
+        let root = options.root()?;
+        options.check_times()?;
+        let session = Session::new(&options, root);
+        let ObjectOptions { inner, dead_after, sorted, .. } = options;
+        let info = StoreInfo::new(format!("{inner}/{}", session.path())).max_blob(part as u64 * MOST_PARTS);
         let uploads = Arc::new(Semaphore::new(UPLOADS_AT_ONCE as usize));
-        Ok(Self { info, inner, session, part, uploads })
+        Ok(Self { info, inner, session, dead_after, sorted, part, uploads })
+    }
+
+    /// Writes the first heartbeat now, rather than before the first blob: one small write, which tells whether
+    /// the service can be reached and written to. What opens a store from a URL calls it.
+    ///
+    /// # Errors
+    /// What the service said, with `open` as the operation. The store can be used nevertheless, and tries again
+    /// by itself.
+    ///
+    /// # Cancel safety
+    /// The heartbeat may have been written; closing removes it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use object_store::memory::InMemory;
+    /// # use spill_core::Store;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), spill_core::StoreError> {
+    /// let store = spill_backend_object::ObjectStoreBackend::new(Arc::new(InMemory::new()), "prefix")?;
+    /// store.announce().await?;
+    /// store.spawn_upkeep();
+    /// # store.close().await
+    /// # }
+    /// ```
+    pub async fn announce(&self) -> Result<(), StoreError> {
+        self.session.announce().await.map_err(|error| self.failed("open", error))
+    }
+
+    /// Lets the task that writes heartbeats also sweep dead sessions of the same owner: now, and again every
+    /// `dead_after`. It never fails a call; what it did is logged. Does nothing when `dead_after` is `None`, but
+    /// to start the heartbeats.
+    ///
+    /// Outside of a runtime it begins with the next call that is made inside of one.
+    pub fn spawn_upkeep(&self) {
+        self.session.spawn_upkeep();
+    }
+
+    /// Ends the session, which never kept a blob.
+    pub(crate) async fn leave(&self) -> Result<(), StoreError> {
+        self.session.stop().await;
+        self.session.remove_heartbeat().await.map_err(|error| self.failed("close", error))
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(crate) fn dead_after(&self) -> Option<Duration> {
+        self.dead_after
     }
 
     fn path(&self, id: BlobId) -> Path {
-        self.session.clone().join(id.to_string())
+        self.session.path().clone().join(id.to_string())
     }
 
     fn error(
@@ -125,7 +177,7 @@ impl ObjectStoreBackend {
         StoreError::new(kind, operation, self.info.name.clone()).with_source(source)
     }
 
-    fn failed(&self, operation: &'static str, error: Error) -> StoreError {
+    pub(crate) fn failed(&self, operation: &'static str, error: Error) -> StoreError {
         self.error(kind_of(&error), operation, error)
     }
 
@@ -135,7 +187,7 @@ impl ObjectStoreBackend {
 
     /// The blob this object is, if it is one of this session.
     fn blob_of(&self, object: &ObjectMeta) -> Option<BlobMeta> {
-        let mut names = object.location.prefix_match(&self.session)?;
+        let mut names = object.location.prefix_match(self.session.path())?;
         let id = names.next()?.as_ref().parse().ok()?;
         let stored = Stored { bytes: object.size, allocated: object.size };
         names.next().is_none().then_some(BlobMeta { id, stored })
@@ -236,8 +288,8 @@ impl ObjectStoreBackend {
     /// The names of all blobs of the session after `after`, in no particular order.
     fn blobs(&self, after: Option<BlobId>) -> impl stream::Stream<Item = Result<BlobMeta, StoreError>> {
         let objects = match after {
-            Some(after) => self.inner.list_with_offset(Some(&self.session), &self.path(after)),
-            None => self.inner.list(Some(&self.session)),
+            Some(after) => self.inner.list_with_offset(Some(self.session.path()), &self.path(after)),
+            None => self.inner.list(Some(self.session.path())),
         };
         objects.filter_map(move |object| {
             std::future::ready(match object {
@@ -264,6 +316,7 @@ impl Store for ObjectStoreBackend {
             let source = format!("the blob has {bytes} bytes, the most is {}", self.info.max_blob);
             return Err(self.error(StoreErrorKind::Other, "put", source).with_blob(id));
         }
+        self.session.begin().await;
         if blob.len() > self.part {
             self.put_in_parts(self.path(id), &blob).await.map_err(|error| error.with_blob(id))?;
         } else {
@@ -278,6 +331,7 @@ impl Store for ObjectStoreBackend {
         let Some(length) = range.end.checked_sub(range.start) else {
             return Err(self.corrupt(id, format!("bytes {range:?} end before they start")));
         };
+        self.session.go_on();
         if length == 0 {
             return self.check_there(id, &range).await.map(|()| Bytes::new());
         }
@@ -295,6 +349,7 @@ impl Store for ObjectStoreBackend {
     }
 
     async fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {
+        self.session.go_on();
         let paths: Vec<_> = ids.iter().map(|id| Ok(self.path(*id))).collect();
         let mut gone = HashSet::with_capacity(ids.len());
         let mut first = None;
@@ -323,13 +378,20 @@ impl Store for ObjectStoreBackend {
     }
 
     async fn list(&self, after: Option<BlobId>, limit: usize) -> Result<Vec<BlobMeta>, StoreError> {
+        self.session.go_on();
         let mut page = BTreeMap::new();
         if limit == 0 {
             return Ok(Vec::new());
         }
+        let mut sorted = self.sorted;
         let mut blobs = std::pin::pin!(self.blobs(after));
         while let Some(blob) = blobs.try_next().await? {
+            // A service that does not keep to it is read to the end.
+            sorted &= page.last_key_value().is_none_or(|(last, _)| *last < blob.id);
             page.insert(blob.id, blob);
+            if sorted && page.len() == limit {
+                break;
+            }
             if page.len() > limit {
                 page.pop_last();
             }
@@ -337,13 +399,15 @@ impl Store for ObjectStoreBackend {
         Ok(page.into_values().collect())
     }
 
-    /// Waits for uploads that are being aborted, then deletes the session's blobs, 1000 at a time.
+    /// Waits for uploads that are being aborted and ends the heartbeats, then deletes the session's blobs, 1000
+    /// at a time, and last its heartbeat.
     ///
     /// # Cancel safety
     /// Any of the blobs may have been removed; closing again removes the others.
     async fn close(&self) -> Result<(), StoreError> {
         let over = self.uploads.acquire_many(UPLOADS_AT_ONCE).await;
         let _over = over.map_err(|error| self.error(StoreErrorKind::Other, "close", error))?;
+        self.session.stop().await;
         let mut ids = std::pin::pin!(self.blobs(None).map_ok(|blob| blob.id).chunks(CLOSE_BATCH));
         let mut first = None;
         while let Some(batch) = ids.next().await {
@@ -352,12 +416,15 @@ impl Store for ObjectStoreBackend {
                 first = first.or(Some(error));
             }
         }
-        first.map_or(Ok(()), Err)
+        match first {
+            Some(error) => Err(error),
+            None => self.leave().await,
+        }
     }
 }
 
 /// The blob id that a path ends with.
-fn id_in(path: &str) -> Option<BlobId> {
+pub(crate) fn id_in(path: &str) -> Option<BlobId> {
     path.rsplit('/').next()?.parse().ok()
 }
 
@@ -382,13 +449,4 @@ fn split(blob: &Payload, size: usize) -> Vec<PutPayload> {
         parts.push(PutPayload::from_iter(part));
     }
     parts
-}
-
-/// Sixteen hexadecimal digits nobody else has: the keys of the hasher are random in each process, and the
-/// rest tells apart what happens within one, and clones of one virtual machine.
-fn session_name() -> String {
-    static OPENED: AtomicU64 = AtomicU64::new(0);
-    let opened = OPENED.fetch_add(1, Ordering::Relaxed);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
-    format!("{:016x}", RandomState::new().hash_one((std::process::id(), opened, now)))
 }

@@ -22,7 +22,7 @@ use object_store::{
 };
 use spill_core::{BlobId, Payload, Store, StoreErrorKind};
 
-use super::ObjectStoreBackend;
+use super::{ObjectOptions, ObjectStoreBackend};
 
 const PART: usize = 1000;
 
@@ -177,7 +177,8 @@ impl ObjectStore for Scripted {
 
 fn scripted(fault: Fault) -> (Arc<Scripted>, ObjectStoreBackend) {
     let bucket = Arc::new(Scripted { fault, ..Scripted::default() });
-    let store = ObjectStoreBackend::with_part(bucket.clone(), "/some/prefix/", PART).unwrap();
+    let store =
+        ObjectStoreBackend::with_part(ObjectOptions::new(bucket.clone(), "/some/prefix/"), PART).unwrap();
     (bucket, store)
 }
 
@@ -389,7 +390,7 @@ async fn s08_two_sessions_on_one_bucket_do_not_see_each_other() {
 #[tokio::test]
 async fn what_is_too_big_or_has_no_path_is_refused_by_name() {
     let bucket = Arc::new(InMemory::new());
-    let store = ObjectStoreBackend::with_part(bucket.clone(), "", 1).unwrap();
+    let store = ObjectStoreBackend::with_part(ObjectOptions::new(bucket.clone(), ""), 1).unwrap();
     let error = store.put(id(1), payload(10_001)).await.unwrap_err();
     assert!(error.to_string().ends_with("the blob has 10001 bytes, the most is 10000"), "{error}");
     for prefix in ["a//b", "a/../b", "."] {
@@ -401,13 +402,14 @@ async fn what_is_too_big_or_has_no_path_is_refused_by_name() {
 #[test]
 fn s04_an_upload_whose_runtime_ended_harms_nothing() {
     let (_, store) = scripted(Fault::Nothing);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(poll_at_most(store.put(id(1), payload(5 * PART)), 4));
     let mut put = Box::pin(store.put(id(2), payload(5 * PART)));
     runtime.block_on(async { assert!(futures_util::poll!(&mut put).is_pending()) });
     drop(runtime);
     drop(put);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     runtime.block_on(async {
         store.put(id(3), payload(5 * PART)).await.unwrap();
         store.close().await.unwrap();

@@ -77,8 +77,10 @@ impl Upload {
         let mut parts = self.parts.take()?;
         let permit = self.permit.take();
         Some(self.runtime.spawn(async move {
-            if let Err(error) = parts.abort().await {
-                tracing::warn!(%error, "an upload could not be aborted; let the bucket expire unfinished ones");
+            match parts.abort().await {
+                // It was completed in time, or is gone already.
+                Ok(()) | Err(Error::NotFound { .. }) => {}
+                Err(error) => tracing::warn!(%error, "an upload could not be aborted; let the bucket expire unfinished ones"),
             }
             drop(permit);
         }))

@@ -1,0 +1,23 @@
+//! The conformance suite over S3, spoken to a server in this process.
+
+use std::{process::ExitCode, sync::Arc};
+
+use spill_conformance::{Arguments, run_store_suite};
+
+#[path = "support/bucket.rs"]
+mod bucket;
+#[path = "support/s3.rs"]
+mod s3;
+
+#[expect(clippy::print_stderr, reason = "there is no test yet whose output it could be")]
+fn main() -> ExitCode {
+    let server = match s3::Server::start() {
+        Ok(server) => Arc::new(server),
+        Err(error) => {
+            eprintln!("the S3 server does not start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let harness = bucket::harness(true, move || server.bucket());
+    run_store_suite(&Arguments::from_args(), harness).exit_code()
+}

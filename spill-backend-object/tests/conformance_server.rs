@@ -1,0 +1,42 @@
+//! The conformance suite over an S3 server that runs elsewhere, named by the environment:
+//!
+//! | variable | what |
+//! |---|---|
+//! | `SPILL_S3_ENDPOINT` | its URL, like `http://127.0.0.1:8333` |
+//! | `SPILL_S3_BUCKET` | a bucket that is there, and that tests may write to |
+//! | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` | who may |
+//!
+//! Without them every case is shown as ignored.
+
+use std::{env, process::ExitCode, sync::Arc, time::Duration};
+
+use object_store::ObjectStore;
+use spill_conformance::{Arguments, StoreHarness, run_store_suite, store_cases};
+
+#[path = "support/bucket.rs"]
+mod bucket;
+#[path = "support/s3.rs"]
+#[allow(dead_code, reason = "the server in this process is another binary's")]
+mod s3;
+
+fn main() -> ExitCode {
+    let names = ["SPILL_S3_ENDPOINT", "SPILL_S3_BUCKET", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+    let mut harness = bucket::harness(true, move || {
+        let [endpoint, name, key, secret] = names.map(|name| env::var(name).map_err(|_| unset(name)));
+        let client = s3::client(&endpoint?, &name?, &key?, &secret?)?;
+        Ok(Arc::new(client) as Arc<dyn ObjectStore>)
+    })
+    .time_limit(Duration::from_secs(300));
+    if let Some(missing) = names.into_iter().find(|name| env::var_os(name).is_none()) {
+        harness = ignored(harness, &unset(missing));
+    }
+    run_store_suite(&Arguments::from_args(), harness).exit_code()
+}
+
+fn unset(name: &str) -> String {
+    format!("there is no server to test: `{name}` is not set")
+}
+
+fn ignored(harness: StoreHarness, reason: &str) -> StoreHarness {
+    store_cases().iter().fold(harness, |harness, case| harness.waive(case.full_name(), reason))
+}
