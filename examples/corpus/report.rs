@@ -216,7 +216,11 @@ impl Display for Report {
             "requests",
             format_args!(
                 "{} blobs written ({} failures), {} reads ({} failures), {} calls made again",
-                work.blobs_written, work.write_failures, reads.store_reads, work.restore_failures, self.repeated
+                work.blobs_written,
+                work.write_failures,
+                reads.store_reads,
+                work.restore_failures,
+                self.repeated
             ),
         )?;
         row(f, "spill", speed(self.spill_mb_s))?;

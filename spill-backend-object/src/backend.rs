@@ -18,7 +18,12 @@ use object_store::{
 use spill_core::{BlobId, BlobMeta, BoxError, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored};
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::{ObjectOptions, error::kind_of, session::Session, upload::Upload};
+use crate::{
+    ObjectOptions,
+    error::{kind_of, store_error},
+    session::Session,
+    upload::Upload,
+};
 
 /// A blob up to this many bytes is one request; a larger one is sent in parts of this size.
 const PART: usize = 16 << 20;
@@ -178,7 +183,7 @@ impl ObjectStoreBackend {
     }
 
     pub(crate) fn failed(&self, operation: &'static str, error: Error) -> StoreError {
-        self.error(kind_of(&error), operation, error)
+        store_error(&self.info.name, operation, error)
     }
 
     fn corrupt(&self, id: BlobId, message: String) -> StoreError {

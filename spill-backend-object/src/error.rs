@@ -1,12 +1,40 @@
 //! What an error of `object_store` means for the buffer.
+//!
+//! Services that this crate opens itself answer in types of its own, which say all there is to know (the
+//! `http` module). For an `ObjectStore` from elsewhere there is what its errors say as text.
 
 use std::{error::Error as StdError, io::ErrorKind};
 
 use object_store::Error;
-use spill_core::StoreErrorKind;
+use spill_core::{StoreError, StoreErrorKind};
+
+#[cfg(feature = "service")]
+use crate::http::{Answer, Lost};
 
 /// Deeper chains of causes are not looked at.
 const MOST_CAUSES: usize = 16;
+
+/// The error of the store named `target` while it did `operation`.
+pub(crate) fn store_error(target: &str, operation: &'static str, error: Error) -> StoreError {
+    let mut failed = StoreError::new(kind_of(&error), operation, target);
+    if throttles(&error) {
+        failed = failed.with_throttled();
+    }
+    #[cfg(feature = "service")]
+    {
+        // What the service said is the cause; what `object_store` puts around it tells no more, and may
+        // name the address of the request.
+        if let Some(answer) = find::<Answer>(&error) {
+            let wait = answer.retry_after().filter(|_| failed.kind() == StoreErrorKind::Transient);
+            failed = wait.into_iter().fold(failed, StoreError::with_retry_after);
+            return failed.with_source(answer.clone());
+        }
+        if let Some(lost) = find::<Lost>(&error) {
+            return failed.with_source(lost.clone());
+        }
+    }
+    failed.with_source(error)
+}
 
 /// The kind of trouble this error is.
 pub(crate) fn kind_of(error: &Error) -> StoreErrorKind {
@@ -17,26 +45,74 @@ pub(crate) fn kind_of(error: &Error) -> StoreErrorKind {
         }
         Error::NotFound { .. } => StoreErrorKind::NotFound,
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => StoreErrorKind::Denied,
-        Error::Generic { .. } => kind_of_causes(error),
-        _ => StoreErrorKind::Other,
+        _ => said(error).or_else(|| causes(error).find_map(kind_of_cause)).unwrap_or(StoreErrorKind::Other),
     }
 }
 
-fn names_a_missing_bucket(message: &str) -> bool {
-    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|name| message.contains(name))
+/// What our own client made of it. To be asked first: an error around it repeats it as text.
+fn said(error: &Error) -> Option<StoreErrorKind> {
+    #[cfg(feature = "service")]
+    {
+        let lost = |lost: &Lost| match lost.is_passing() {
+            true => StoreErrorKind::Transient,
+            false => StoreErrorKind::Other,
+        };
+        find(error).map(Answer::kind).or_else(|| find(error).map(lost))
+    }
+    #[cfg(not(feature = "service"))]
+    {
+        let _ = error;
+        None
+    }
 }
 
-/// What the chain of causes says: an I/O error by its kind, an HTTP answer by its status.
-fn kind_of_causes(error: &Error) -> StoreErrorKind {
-    let causes = std::iter::successors(Some(error as &(dyn StdError + 'static)), |&cause| cause.source());
-    causes.take(MOST_CAUSES).find_map(kind_of_cause).unwrap_or(StoreErrorKind::Other)
+pub(crate) fn names_a_missing_bucket(message: &str) -> bool {
+    ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "bucket does not exist"]
+        .iter()
+        .any(|name| message.contains(name))
+}
+
+/// What is said of one error and of what caused it, the error itself first.
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    let first = Some(error as &(dyn StdError + 'static));
+    std::iter::successors(first, |&cause| cause.source()).take(MOST_CAUSES)
+}
+
+#[cfg(feature = "service")]
+pub(crate) fn find<T: StdError + 'static>(error: &Error) -> Option<&T> {
+    causes(error).find_map(|cause| cause.downcast_ref())
 }
 
 fn kind_of_cause(cause: &(dyn StdError + 'static)) -> Option<StoreErrorKind> {
     if let Some(error) = cause.downcast_ref::<std::io::Error>() {
         return kind_of_io(error.kind());
     }
-    kind_of_status(status_in(&cause.to_string())?)
+    #[cfg(feature = "service")]
+    if let Some(error) = cause.downcast_ref::<object_store::client::HttpError>() {
+        use object_store::client::HttpErrorKind::{Connect, Interrupted, Request, Timeout};
+        let passing = matches!(error.kind(), Connect | Interrupted | Request | Timeout);
+        return passing.then_some(StoreErrorKind::Transient);
+    }
+    let text = cause.to_string();
+    let code = code_in(&text).and_then(|code| match code.parse() {
+        Ok(status) => kind_of_status(status),
+        Err(_) => kind_of_code(code),
+    });
+    code.or_else(|| kind_of_status(status_in(&text)?))
+}
+
+/// Whether the service has too much to do.
+fn throttles(error: &Error) -> bool {
+    #[cfg(feature = "service")]
+    if let Some(answer) = find::<Answer>(error) {
+        return answer.is_throttling();
+    }
+    causes(error).any(|cause| {
+        let text = cause.to_string();
+        let code = code_in(&text);
+        let status = code.and_then(|code| code.parse().ok()).or_else(|| status_in(&text));
+        is_throttling(status.unwrap_or_default(), code)
+    })
 }
 
 fn kind_of_io(kind: ErrorKind) -> Option<StoreErrorKind> {
@@ -61,20 +137,93 @@ fn kind_of_io(kind: ErrorKind) -> Option<StoreErrorKind> {
     }
 }
 
-/// The HTTP status in a message of an `object_store` client. Its type is not public in every build.
+/// The HTTP status in a message of an `object_store` client. Its type is not public.
 fn status_in(message: &str) -> Option<u16> {
     let (_, after) = message.split_once("status code: ")?;
     after.get(..3)?.parse().ok()
 }
 
-fn kind_of_status(status: u16) -> Option<StoreErrorKind> {
+/// The code in a message about one object of a batch: a word of S3, a status of Azure.
+fn code_in(message: &str) -> Option<&str> {
+    let (_, after) = message.rsplit_once("(code: ")?;
+    Some(after.split_once(')')?.0)
+}
+
+pub(crate) fn kind_of_status(status: u16) -> Option<StoreErrorKind> {
     match status {
-        401 | 403 => Some(StoreErrorKind::Denied),
+        401 | 403 | 407 => Some(StoreErrorKind::Denied),
         416 => Some(StoreErrorKind::Corrupt),
         507 => Some(StoreErrorKind::NoSpace),
-        408 | 429 | 500..=599 => Some(StoreErrorKind::Transient),
+        501 | 505 => None,
+        408 | 425 | 429 | 500..=599 => Some(StoreErrorKind::Transient),
         _ => None,
     }
+}
+
+/// What the codes of the services mean where their status does not say it.
+///
+/// Damage on the way up (`BadDigest` and its like) passes. So does an upload that is gone: putting again
+/// starts a new one. Expired credentials don't: those that can be renewed are renewed before.
+pub(crate) fn kind_of_code(code: &str) -> Option<StoreErrorKind> {
+    Some(match code {
+        "SlowDown"
+        | "SlowDownRead"
+        | "SlowDownWrite"
+        | "Throttling"
+        | "ThrottlingException"
+        | "RequestLimitExceeded"
+        | "TooManyRequests"
+        | "ServerBusy"
+        | "RESOURCE_EXHAUSTED" => StoreErrorKind::Transient,
+        "InternalError"
+        | "InternalServerError"
+        | "ServiceUnavailable"
+        | "RequestTimeout"
+        | "OperationTimedOut"
+        | "OperationAborted"
+        | "ConditionalRequestConflict"
+        | "NoSuchUpload"
+        | "IncompleteBody"
+        | "BadDigest"
+        | "InvalidDigest"
+        | "XAmzContentSHA256Mismatch"
+        | "Md5Mismatch"
+        | "Crc64Mismatch" => StoreErrorKind::Transient,
+        "AccessDenied"
+        | "AllAccessDisabled"
+        | "InvalidAccessKeyId"
+        | "SignatureDoesNotMatch"
+        | "AuthorizationHeaderMalformed"
+        | "RequestTimeTooSkewed"
+        | "ExpiredToken"
+        | "InvalidToken"
+        | "TokenRefreshRequired"
+        | "AuthenticationFailed"
+        | "AuthorizationFailure"
+        | "AuthorizationPermissionMismatch"
+        | "InvalidAuthenticationInfo"
+        | "AccountIsDisabled"
+        | "invalid_grant"
+        | "invalid_client"
+        | "unauthorized_client"
+        | "ExpiredTokenException"
+        | "InvalidIdentityToken" => StoreErrorKind::Denied,
+        "QuotaExceeded" | "XMinioStorageFull" | "XMinioAdminBucketQuotaExceeded" | "InsufficientStorage" => {
+            StoreErrorKind::NoSpace
+        }
+        "InvalidRange" => StoreErrorKind::Corrupt,
+        code if names_a_missing_bucket(code) => StoreErrorKind::Other,
+        _ => return None,
+    })
+}
+
+/// Whether status or code say that there is too much to do.
+pub(crate) fn is_throttling(status: u16, code: Option<&str>) -> bool {
+    let code = code.unwrap_or_default();
+    matches!(status, 429 | 503)
+        || code.starts_with("SlowDown")
+        || code.starts_with("Throttling")
+        || matches!(code, "RequestLimitExceeded" | "TooManyRequests" | "ServerBusy" | "RESOURCE_EXHAUSTED")
 }
 
 #[cfg(test)]
@@ -101,7 +250,9 @@ mod tests {
         }
         assert_eq!(status("403 Forbidden"), StoreErrorKind::Denied);
         assert_eq!(status("416 Range Not Satisfiable"), StoreErrorKind::Corrupt);
-        assert_eq!(status("400 Bad Request"), StoreErrorKind::Other);
+        for final_one in ["400 Bad Request", "501 Not Implemented", "404 Not Found"] {
+            assert_eq!(status(final_one), StoreErrorKind::Other, "{final_one}");
+        }
         assert_eq!(kind_of(&missing("404, NoSuchKey")), StoreErrorKind::NotFound);
         assert_eq!(kind_of(&missing("<Code>NoSuchBucket</Code>")), StoreErrorKind::Other);
         let denied = Error::PermissionDenied { path: "p".into(), source: "403".into() };
@@ -130,5 +281,22 @@ mod tests {
         assert_eq!(kind(13), StoreErrorKind::Denied);
         assert_eq!(kind(5), StoreErrorKind::Other);
         assert_eq!(kind_of(&generic("no idea")), StoreErrorKind::Other);
+    }
+
+    #[test]
+    fn s07_one_object_of_a_batch_is_told_apart_too() {
+        let failed = |code: &str| {
+            let text =
+                format!("DeleteObjects request failed for key p/7: some (code: reason) (code: {code})");
+            store_error("test", "delete", generic(text))
+        };
+        assert_eq!(failed("AccessDenied").kind(), StoreErrorKind::Denied);
+        assert_eq!(failed("InternalError").kind(), StoreErrorKind::Transient);
+        assert!(!failed("InternalError").is_throttled());
+        assert_eq!(failed("SlowDown").kind(), StoreErrorKind::Transient);
+        assert!(failed("SlowDown").is_throttled());
+        assert_eq!(failed("503").kind(), StoreErrorKind::Transient);
+        assert!(failed("503").is_throttled());
+        assert_eq!(failed("409").kind(), StoreErrorKind::Other);
     }
 }

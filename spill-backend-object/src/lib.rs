@@ -1,6 +1,14 @@
 //! The object-storage store of Spill: [`ObjectStoreBackend`] keeps blobs in anything the `object_store`
-//! crate speaks, opened with [`ObjectOptions`]; [`MemoryFactory`] opens one in memory for `memory:` URLs;
-//! [`sweep()`] removes what dead processes left.
+//! crate speaks, opened with [`ObjectOptions`]; [`sweep()`] removes what dead processes left. Factories open one
+//! from a URL and options, each behind a cargo feature:
+//!
+//! | feature | URL | factory |
+//! |---|---|---|
+//! | `memory` (default) | `memory:` | `MemoryFactory`: in this process, for trying things out |
+//! | `file` | `file:///directory` | `LocalFactory`: local files; see there for why to use `spill-backend-fs` |
+//! | `s3` | `s3://bucket/prefix` | `S3Factory`: Amazon S3 and servers that speak like it |
+//! | `gs` | `gs://bucket/prefix` | `GcsFactory`: Google Cloud Storage |
+//! | `az` | `az://container/prefix` | `AzureFactory`: Azure Blob Storage |
 //!
 //! # In the bucket
 //! ```text
@@ -20,9 +28,9 @@
 //! in the background, [`ObjectStoreBackend::sweep`] and [`sweep()`] do it at once.
 //!
 //! A sweep looks at sessions of one owner under one prefix. One of them is dead when its heartbeat and all of its
-//! blobs are older than [`ObjectOptions::dead_after`], a day unless set, at two looks in a row. Ages are differences between times
-//! of the service, so clocks of the machines do not matter. The heartbeat goes last: a sweep that ends
-//! halfway is taken up by the next.
+//! blobs are older than [`ObjectOptions::dead_after`], a day unless set, at two looks in a row. Ages are
+//! differences between times of the service, so clocks of the machines do not matter. The heartbeat goes last:
+//! a sweep that ends halfway is taken up by the next.
 //!
 //! So a process that is stopped, or can't write to the service, for as long as `dead_after` loses what it
 //! spilled; long before that a warning says that heartbeats fail. Programs of one owner should agree on
@@ -39,14 +47,17 @@
 //! | sessions one sweep looks at | 1000 |
 //! | requests of one sweep, besides listing the names of the sessions | 5000 |
 //!
-//! `object_store` is fenced in: constructors show a type of it, nothing else does. Retries beyond those
-//! its clients do themselves, time-outs and limits are layers of `spill-core`.
+//! `object_store` is fenced in: constructors show a type of it, nothing else does. It sends each request
+//! once, through an HTTP client of this crate; retries, time-outs and limits are layers of `spill-core`.
 #![forbid(unsafe_code)]
 
 mod backend;
 mod error;
-mod memory;
+#[cfg(feature = "service")]
+mod http;
 mod options;
+#[cfg(any(feature = "memory", feature = "file", feature = "service"))]
+mod services;
 mod session;
 mod sweep;
 mod upload;
@@ -55,6 +66,15 @@ mod upload;
 mod tests;
 
 pub use backend::ObjectStoreBackend;
-pub use memory::MemoryFactory;
 pub use options::ObjectOptions;
+#[cfg(feature = "az")]
+pub use services::azure::AzureFactory;
+#[cfg(feature = "file")]
+pub use services::file::LocalFactory;
+#[cfg(feature = "gs")]
+pub use services::gcs::GcsFactory;
+#[cfg(feature = "memory")]
+pub use services::memory::MemoryFactory;
+#[cfg(feature = "s3")]
+pub use services::s3::S3Factory;
 pub use sweep::{SweepReport, sweep};

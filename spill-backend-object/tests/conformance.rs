@@ -10,6 +10,6 @@ mod bucket;
 
 fn main() -> ExitCode {
     let memory = Arc::new(InMemory::new());
-    let harness = bucket::harness(true, move || Ok(memory.clone() as Arc<dyn ObjectStore>));
+    let harness = bucket::sessions(true, move || Ok(memory.clone() as Arc<dyn ObjectStore>));
     run_store_suite(&Arguments::from_args(), harness).exit_code()
 }

@@ -11,7 +11,7 @@ mod bucket;
 fn main() -> ExitCode {
     let Ok(root) = tempfile::tempdir() else { return ExitCode::FAILURE };
     let path = root.path().to_owned();
-    let harness = bucket::harness(false, move || {
+    let harness = bucket::sessions(false, move || {
         Ok(Arc::new(LocalFileSystem::new_with_prefix(&path)?) as Arc<dyn ObjectStore>)
     });
     run_store_suite(&Arguments::from_args(), harness).exit_code()

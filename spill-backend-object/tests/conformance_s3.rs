@@ -1,6 +1,6 @@
-//! The conformance suite over S3, spoken to a server in this process.
+//! The conformance suite over S3: stores opened from a URL, in a server in this process.
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use spill_conformance::{Arguments, run_store_suite};
 
@@ -12,12 +12,13 @@ mod s3;
 #[expect(clippy::print_stderr, reason = "there is no test yet whose output it could be")]
 fn main() -> ExitCode {
     let server = match s3::Server::start() {
-        Ok(server) => Arc::new(server),
+        Ok(server) => server,
         Err(error) => {
             eprintln!("the S3 server does not start: {error}");
             return ExitCode::FAILURE;
         }
     };
-    let harness = bucket::harness(true, move || server.bucket());
+    let (bucket, past) = (server.bucket(), server.bucket());
+    let harness = bucket::harness(move |namespace| bucket.clone().open(namespace), move || past.client());
     run_store_suite(&Arguments::from_args(), harness).exit_code()
 }

@@ -8,9 +8,8 @@
 //!
 //! Without them every case is shown as ignored.
 
-use std::{env, process::ExitCode, sync::Arc, time::Duration};
+use std::{env, process::ExitCode, time::Duration};
 
-use object_store::ObjectStore;
 use spill_conformance::{Arguments, StoreHarness, run_store_suite, store_cases};
 
 #[path = "support/bucket.rs"]
@@ -21,12 +20,11 @@ mod s3;
 
 fn main() -> ExitCode {
     let names = ["SPILL_S3_ENDPOINT", "SPILL_S3_BUCKET", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
-    let mut harness = bucket::harness(true, move || {
-        let [endpoint, name, key, secret] = names.map(|name| env::var(name).map_err(|_| unset(name)));
-        let client = s3::client(&endpoint?, &name?, &key?, &secret?)?;
-        Ok(Arc::new(client) as Arc<dyn ObjectStore>)
-    })
-    .time_limit(Duration::from_secs(300));
+    let [endpoint, name, key, secret] = names.map(|name| env::var(name).unwrap_or_default());
+    let bucket = s3::Bucket { endpoint, name, key, secret };
+    let past = bucket.clone();
+    let open = move |namespace| bucket.clone().open(namespace);
+    let mut harness = bucket::harness(open, move || past.client()).time_limit(Duration::from_secs(300));
     if let Some(missing) = names.into_iter().find(|name| env::var_os(name).is_none()) {
         harness = ignored(harness, &unset(missing));
     }

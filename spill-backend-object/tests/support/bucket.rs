@@ -7,17 +7,18 @@ use futures_util::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 use spill_backend_object::ObjectOptions;
 use spill_conformance::StoreHarness;
-use spill_core::{BoxError, Store};
+use spill_core::{BoxError, Store, StoreError};
 
 /// Sessions in the buckets that `bucket` gives: a namespace is a prefix.
 ///
 /// They are opened as what opens a store from a URL does it: with a heartbeat from the start, and a sweep.
-pub(crate) fn harness(
+#[allow(dead_code, reason = "servers are opened by their factory")]
+pub(crate) fn sessions(
     sorted: bool,
     bucket: impl Fn() -> Result<Arc<dyn ObjectStore>, BoxError> + Clone + Send + Sync + 'static,
 ) -> StoreHarness {
-    let (open_in, look_in, plant_in) = (bucket.clone(), bucket.clone(), bucket);
-    let harness = StoreHarness::new(move |namespace| {
+    let open_in = bucket.clone();
+    let open = move |namespace| {
         let bucket = open_in();
         async move {
             let refused = |error| {
@@ -30,15 +31,28 @@ pub(crate) fn harness(
             store.spawn_upkeep();
             Ok(Arc::new(store) as Arc<dyn Store>)
         }
-    })
-    .with_leftovers(move |namespace| {
-        let bucket = look_in();
-        async move { names(&*bucket?, &namespace).await }
-    })
-    .with_foreign(move |namespace| {
-        let bucket = plant_in();
-        async move { plant(&*bucket?, &namespace).await }
-    });
+    };
+    harness(open, bucket)
+}
+
+/// Sessions that `open` opens, in the bucket that `bucket` gives: a namespace is a prefix.
+pub(crate) fn harness<F>(
+    open: impl Fn(String) -> F + Send + Sync + 'static,
+    bucket: impl Fn() -> Result<Arc<dyn ObjectStore>, BoxError> + Clone + Send + Sync + 'static,
+) -> StoreHarness
+where
+    F: Future<Output = Result<Arc<dyn Store>, StoreError>> + Send + 'static,
+{
+    let (look_in, plant_in) = (bucket.clone(), bucket);
+    let harness = StoreHarness::new(open)
+        .with_leftovers(move |namespace| {
+            let bucket = look_in();
+            async move { names(&*bucket?, &namespace).await }
+        })
+        .with_foreign(move |namespace| {
+            let bucket = plant_in();
+            async move { plant(&*bucket?, &namespace).await }
+        });
     harness.waive(
         "ids/a_second_put_is_refused",
         "an object store can refuse it only by conditional puts, which not every service has; the buffer never \

@@ -9,14 +9,13 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto::Builder,
 };
-use object_store::{
-    ObjectStore,
-    aws::{AmazonS3, AmazonS3Builder},
-};
+use object_store::{ObjectStore, aws::AmazonS3Builder};
 use s3s::{auth::SimpleAuth, service::S3ServiceBuilder};
-use spill_core::BoxError;
+use spill_backend_object::S3Factory;
+use spill_core::{BoxError, Options, Store, StoreError, StoreErrorKind, StoreFactory};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Runtime};
+use url::Url;
 
 const BUCKET: &str = "bucket";
 const KEY: &str = "key";
@@ -58,25 +57,49 @@ impl Server {
         Ok(Self { address, _runtime: runtime, _root: root })
     }
 
-    /// A client of its own, for its bucket.
-    pub(crate) fn bucket(&self) -> Result<Arc<dyn ObjectStore>, BoxError> {
-        Ok(Arc::new(client(&format!("http://{}", self.address), BUCKET, KEY, SECRET)?))
+    pub(crate) fn bucket(&self) -> Bucket {
+        Bucket {
+            endpoint: format!("http://{}", self.address),
+            name: BUCKET.to_owned(),
+            key: KEY.to_owned(),
+            secret: SECRET.to_owned(),
+        }
     }
 }
 
-/// A client for a bucket of any S3 server.
-pub(crate) fn client(
-    endpoint: &str,
-    bucket: &str,
-    key: &str,
-    secret: &str,
-) -> Result<AmazonS3, object_store::Error> {
-    AmazonS3Builder::new()
-        .with_endpoint(endpoint)
-        .with_allow_http(true)
-        .with_region("us-east-1")
-        .with_bucket_name(bucket)
-        .with_access_key_id(key)
-        .with_secret_access_key(secret)
-        .build()
+/// A bucket of any S3 server, and who may use it.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) endpoint: String,
+    pub(crate) name: String,
+    pub(crate) key: String,
+    pub(crate) secret: String,
+}
+
+impl Bucket {
+    /// A store under a prefix, as a configuration opens it.
+    pub(crate) async fn open(self, prefix: String) -> Result<Arc<dyn Store>, StoreError> {
+        let refused =
+            |error| StoreError::new(StoreErrorKind::Other, "open", self.endpoint.clone()).with_source(error);
+        let url = Url::parse(&format!("s3://{}/{prefix}", self.name)).map_err(refused)?;
+        let options = Options::new()
+            .with("endpoint", self.endpoint)
+            .with("allow_http", "true")
+            .with("region", "us-east-1")
+            .with("access_key_id", self.key)
+            .with("secret_access_key", self.secret);
+        S3Factory::new().open(&url, options).await
+    }
+
+    /// What looks past the store: a client of `object_store`'s own.
+    pub(crate) fn client(&self) -> Result<Arc<dyn ObjectStore>, BoxError> {
+        let client = AmazonS3Builder::new()
+            .with_endpoint(&self.endpoint)
+            .with_allow_http(true)
+            .with_region("us-east-1")
+            .with_bucket_name(&self.name)
+            .with_access_key_id(&self.key)
+            .with_secret_access_key(&self.secret);
+        Ok(Arc::new(client.build()?))
+    }
 }

@@ -7,7 +7,7 @@ use object_store::memory::InMemory;
 use spill_core::{Options, Store, StoreError, StoreErrorKind, StoreFactory};
 use url::Url;
 
-use crate::ObjectStoreBackend;
+use super::StoreOptions;
 
 /// Opens `memory:` URLs: an object store in this process's memory, for trying a configuration out.
 ///
@@ -35,14 +35,14 @@ pub struct MemoryFactory;
 #[async_trait]
 impl StoreFactory for MemoryFactory {
     async fn open(&self, url: &Url, options: Options) -> Result<Arc<dyn Store>, StoreError> {
-        options.finish("open", url.as_str())?;
+        // Not the URL itself: an authority may hold a password.
+        let target = format!("{}:", url.scheme());
+        options.finish("open", &target)?;
         let plain = url.scheme() == "memory" && url.host_str().is_none_or(str::is_empty);
         if !plain || url.query().is_some() || url.fragment().is_some() {
-            // Not the URL itself: an authority may hold a password.
-            return Err(StoreError::new(StoreErrorKind::Other, "open", format!("{}:", url.scheme()))
+            return Err(StoreError::new(StoreErrorKind::Other, "open", target)
                 .with_source("write `memory:`, or `memory:/prefix`, with nothing else"));
         }
-        let store = ObjectStoreBackend::new(Arc::new(InMemory::new()), url.path())?;
-        Ok(Arc::new(store))
+        StoreOptions::default().open(Arc::new(InMemory::new()), url.path(), true).await
     }
 }

@@ -1,0 +1,137 @@
+//! Bodies that are watched: a transfer may take as long as it likes, but not stand still.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use object_store::client::{HttpError, HttpRequestBody};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::{Lost, lost};
+
+/// Bytes handed to the connection at once. It asks for more when they have gone out, which is what counts
+/// as progress.
+const PIECE: usize = 64 << 10;
+
+/// When a request last made progress.
+#[derive(Debug)]
+pub(super) struct Watch {
+    started: Instant,
+    /// Milliseconds after the start.
+    progress: AtomicU64,
+    limit: Duration,
+}
+
+impl Watch {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { started: Instant::now(), progress: AtomicU64::new(0), limit }
+    }
+
+    fn note(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.progress.store(now, Ordering::Relaxed);
+    }
+
+    /// Ends when there was no progress for the time allowed.
+    pub(super) async fn silence(&self) {
+        loop {
+            let progress = Duration::from_millis(self.progress.load(Ordering::Relaxed));
+            let due = self.started + progress + self.limit;
+            if Instant::now() >= due {
+                return;
+            }
+            sleep_until(due).await;
+        }
+    }
+}
+
+/// The body of a request, in pieces.
+pub(super) struct Sent {
+    body: HttpRequestBody,
+    rest: Bytes,
+    watch: Arc<Watch>,
+}
+
+impl Sent {
+    pub(super) fn new(body: HttpRequestBody, watch: Arc<Watch>) -> Self {
+        Self { body, rest: Bytes::new(), watch }
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        self.watch.note();
+        while self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => self.rest = frame.into_data().unwrap_or_default(),
+                end => return Poll::Ready(end),
+            }
+        }
+        let length = self.rest.len().min(PIECE);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.len() as u64;
+        let body = self.body.size_hint();
+        body.exact().map_or_else(SizeHint::new, |length| SizeHint::with_exact(rest + length))
+    }
+}
+
+/// The body of an answer. Only time spent waiting for it counts, not the time its reader takes.
+pub(super) struct Received {
+    body: reqwest::Body,
+    limit: Duration,
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl Received {
+    pub(super) fn new(body: reqwest::Body, limit: Duration) -> Self {
+        Self { body, limit, wait: None }
+    }
+}
+
+impl Body for Received {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.wait = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| lost(Lost::new(error)))));
+        }
+        let limit = self.limit;
+        let wait = self.wait.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(wait.as_mut().poll(context));
+        Poll::Ready(Some(Err(lost(Lost::silent(limit)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
