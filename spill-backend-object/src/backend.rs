@@ -107,7 +107,8 @@ impl ObjectStoreBackend {
             StoreError::new(StoreErrorKind::Other, "open", format!("{inner}/{prefix}")).with_source(error)
         })?;
         let session = prefix.join(session_name());
-        let info = StoreInfo::new(format!("{inner}/{session}")).max_blob(part as u64 * MOST_PARTS);
+        let info =
+            StoreInfo::new(format!("{inner}/{session}")).max_blob(part as u64 * MOST_PARTS).read_gap(1 << 20);
         let uploads = Arc::new(Semaphore::new(UPLOADS_AT_ONCE as usize));
         Ok(Self { info, inner, session, part, uploads })
     }

@@ -12,7 +12,9 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{BlobId, BlobMeta, Layer, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored};
+use crate::{
+    BlobId, BlobMeta, Layer, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored, chance::mix,
+};
 
 /// Repeats a call that failed with `Transient`, and no other: `NoSpace` above all is never repeated, because
 /// what helps there is to wait for room, which is the buffer's business.
@@ -96,14 +98,6 @@ impl Retry {
         let half = whole / 2;
         half + half.mul_f64((chance >> 48) as f64 / f64::from(1 << 16))
     }
-}
-
-/// A number in which each bit depends on every bit of `number`: the finalizer of `SplitMix64`.
-fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 impl Layer for Retry {
