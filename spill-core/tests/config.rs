@@ -104,7 +104,7 @@ fn wrong_tiers() -> Vec<Case> {
         tier("reserve_free = \"150%\"", "tier[1].reserve_free", "\"150%\""),
         tier("store = \"memory:second\"\nreserve_free = \"5%\"", "tier[1].reserve_free", "\"5%\""),
         tier("concurrency = 0", "tier[1].concurrency", "0"),
-        tier("concurrency = 8", "tier[1].concurrency", "8"),
+        tier("concurrency = 5000", "tier[1].concurrency", "5000"),
         tier("max_spill = 9\ndemote_at = \"90%\"", "tier[1].demote_at", "\"90%\""),
         tier("max_spill = 9\ndemote_at = 0.9", "tier[1].demote_at", "0.9"),
         Case(

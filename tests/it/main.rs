@@ -13,6 +13,7 @@ mod cases_files;
 mod cases_full;
 mod cases_insert;
 mod cases_load;
+mod configured;
 mod demotion;
 mod golden;
 mod processes;

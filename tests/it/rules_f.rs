@@ -361,6 +361,38 @@ async fn f06_with_reject_the_value_comes_back_at_once_with_what_to_do() {
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
+#[tokio::test(start_paused = true)]
+async fn f06_a_refusal_says_how_every_tier_stands_and_how_long_it_waited() {
+    let (near, far) = (Scripted::new(), Scripted::new());
+    let buffer = exact(300)
+        .exact(OnFull::Wait(Duration::from_secs(90)))
+        .tier(near.tier().name("near").max_spill(frame(100)))
+        .tier(far.tier().name("far"))
+        .build()
+        .unwrap();
+    put_away(&buffer, 0, noise(0, 100)).await;
+    far.faults.fail(Operation::Put, StoreErrorKind::Denied);
+    for key in 1..4 {
+        buffer.insert(key, noise(key, 100)).await.unwrap();
+    }
+    let refused = buffer.insert(4, noise(4, 100)).await.unwrap_err();
+    match &refused.error {
+        Error::Full { tiers, waited, source: Some(source), .. } => {
+            let stand: Vec<_> =
+                tiers.iter().map(|tier| (tier.name.as_str(), tier.used, tier.limit, tier.failing)).collect();
+            assert_eq!(stand, [("near", frame(100), Some(frame(100)), false), ("far", 0, None, true)]);
+            assert_eq!((waited.as_secs(), source.kind()), (90, StoreErrorKind::Denied));
+        }
+        other => panic!("{other:?}"),
+    }
+    let text = refused.to_string();
+    assert!(text.contains("no room in the tiers after 1m 30s"), "{text}");
+    assert!(text.contains("(near: 192 B of 192 B used; far: 0 B used, failing)"), "{text}");
+    far.faults.heal();
+    sleep(LONG).await;
+    finish(buffer).await;
+}
+
 /// Room returns by a cap that is raised, by a tier that heals, or by a limit that is raised.
 #[tokio::test(start_paused = true)]
 async fn f06_with_keep_it_stays_above_the_limit_and_drains_by_itself() {

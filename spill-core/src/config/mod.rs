@@ -207,8 +207,8 @@ pub struct TierConfig {
     pub retries: u32,
     /// The longest that one request may take; one that moves bytes has a second more for each 128 KiB.
     pub timeout: Duration,
-    /// The most requests of a kind (writes, reads, deletes) at once, for stores that are not on a file
-    /// system. `None`: 64.
+    /// The most requests of a kind (writes, reads, deletes) at once. `None`: 64, or for a store on a file
+    /// system only the bounds it has itself.
     pub concurrency: Option<u32>,
     /// Whether a blob is forced to the medium before it counts as spilled.
     pub durable: bool,

@@ -16,7 +16,7 @@ use crate::{
 /// A request may be this slow and no slower, in bytes per second: 1 Mbit/s. What is below is stuck rather than
 /// slow, and no tier worth having; a batch of 8 MiB has a minute more at this rate.
 const LEAST_RATE: u64 = 128 << 10;
-/// The most requests of a kind at once, unless set.
+/// The most requests of a kind at once, unless set. A store on a file system has a few threads and needs no bound.
 const CONCURRENCY: u32 = 64;
 
 impl Config {
@@ -25,8 +25,8 @@ impl Config {
     /// when the memory limit is a percentage.
     ///
     /// Each store is wrapped so that a call that takes longer than `timeout` fails, and one that fails
-    /// passingly is repeated `retries` times; those that are not on a file system have at most `concurrency`
-    /// calls of a kind at once, and fewer when they say that this is too much.
+    /// passingly is repeated `retries` times; at most `concurrency` calls of a kind are under way at
+    /// once, and fewer when the store says that this is too much.
     ///
     /// # Errors
     /// What is wrong with the settings; or a store that can't be opened, named by its tier.
@@ -93,8 +93,8 @@ impl TierConfig {
     /// call waits to be repeated.
     fn wrap(&self, store: Arc<dyn Store>, registry: &Registry) -> Arc<dyn Store> {
         let mut store = Timeout::new(self.timeout).least_rate(LEAST_RATE).layer(store);
-        if !registry.is_file_system(self.store.scheme()) {
-            let most = self.concurrency.unwrap_or(CONCURRENCY);
+        let by_default = (!registry.is_file_system(self.store.scheme())).then_some(CONCURRENCY);
+        if let Some(most) = self.concurrency.or(by_default) {
             store = AdaptiveLimit::new(most as usize).layer(store);
         }
         // Processes that were refused together must not come back together.

@@ -489,8 +489,8 @@ static TIER: [Key<TierConfig>; 13] = [
     },
     Key {
         name: "concurrency",
-        about: "The most requests of a kind (writes, reads, deletes) at once; fewer when the other side says that it has too much to do. Not for stores on a file system.",
-        default: "64",
+        about: "The most requests of a kind (writes, reads, deletes) at once; fewer as long as the other side says that it has too much to do.",
+        default: "64; a store on a file system has bounds of its own",
         example: "64",
         field: Field::Count {
             within: 1..=4096,

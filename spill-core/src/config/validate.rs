@@ -109,12 +109,6 @@ impl TierConfig {
                 .compressor(name, argument.as_deref())
                 .map_err(|error| missing(self, path, "compress", error, &["none", "auto"]))?;
         }
-        if self.concurrency.is_some() && registry.is_file_system(self.store.scheme()) {
-            let problem = format!("a store of scheme `{}` is on a file system", self.store.scheme());
-            let fix = "remove it; files are read and written with a few threads anyway";
-            let allowed = "only with stores that are not on a file system";
-            return Err(refuse(self, path, "concurrency", problem, fix).with_allowed(allowed));
-        }
         self.check_files_only(path, registry)
     }
 

@@ -29,7 +29,10 @@ use crate::{
 ///   an id never has two blobs, and a store that refuses a used id is served as well. If the deleting fails
 ///   for good, that is the answer. After the last failure the blob may be there whole: delete the id.
 ///   With a [`Timeout`](super::Timeout) inside, the first put may have been dropped half way: what the
-///   store then cleans up in the background must be that put's own, never what is put again.
+///   store then cleans up in the background must be that put's own, never what is put again. A request that
+///   a service carries out only after it was given up puts the same bytes under the same id: it harms nobody
+///   as long as the blob is needed. One that arrives after the blob was deleted leaves an object that nobody
+///   counts, which goes when the store is closed or swept.
 /// - a `delete` that names what failed is repeated for those only.
 /// - a `punch` after a lost answer says how much the last try gave back.
 ///
@@ -82,7 +85,8 @@ impl Retry {
         self
     }
 
-    /// The same with this seed of chance. Processes that share a service should have different ones.
+    /// The same with this seed of chance, which is 0 unless set. Processes that share a service, and stores in
+    /// one of them, should have different ones: with the same they retry in step.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
