@@ -4,8 +4,10 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// The rules, by letter and how many there are: budget, inserting, getting, explicit moves, accounting, compression.
-const RULES: [(char, u32); 6] = [('b', 10), ('i', 8), ('g', 10), ('e', 5), ('a', 8), ('c', 4)];
+/// The rules, by letter and how many there are: budget, inserting, getting, explicit moves, accounting, compression,
+/// full and failing tiers, stores.
+const RULES: [(char, u32); 8] =
+    [('b', 10), ('i', 8), ('g', 10), ('e', 5), ('a', 8), ('c', 4), ('f', 10), ('s', 8)];
 
 fn rules() -> impl Iterator<Item = String> {
     RULES

@@ -28,6 +28,9 @@ use crate::{
 /// A blob up to this many bytes is one request; a larger one is sent in parts of this size.
 const PART: usize = 16 << 20;
 
+/// What one more request takes as long as: `object_store` joins reads across the same gap.
+const READ_GAP: u64 = 1 << 20;
+
 /// The most parts S3 allows.
 const MOST_PARTS: u64 = 10_000;
 
@@ -115,7 +118,10 @@ impl ObjectStoreBackend {
         options.check_times()?;
         let session = Session::new(&options, root);
         let ObjectOptions { inner, dead_after, sorted, .. } = options;
-        let info = StoreInfo::new(format!("{inner}/{}", session.path())).max_blob(part as u64 * MOST_PARTS);
+        let info = StoreInfo::new(format!("{inner}/{}", session.path()))
+            .max_blob(part as u64 * MOST_PARTS)
+            .preferred_blob(part as u64)
+            .read_gap(READ_GAP);
         let uploads = Arc::new(Semaphore::new(UPLOADS_AT_ONCE as usize));
         Ok(Self { info, inner, session, dead_after, sorted, part, uploads })
     }

@@ -49,6 +49,10 @@ pub(crate) struct Blob<K> {
     doomed: bool,
     /// Punching it gave nothing back.
     punched_in_vain: bool,
+    /// It is being moved to another tier.
+    moving: bool,
+    /// The lower, the longer ago its frames were written.
+    age: u64,
 }
 
 /// A blob to be deleted.
@@ -68,6 +72,7 @@ pub(crate) struct Worn<K> {
     pub(crate) live: Vec<(usize, Range<u64>, u64)>,
     pub(crate) live_bytes: u64,
     pub(crate) total: u64,
+    age: u64,
 }
 
 impl<K> Blob<K> {
@@ -100,7 +105,32 @@ impl<K> Blob<K> {
             damaged: false,
             doomed: false,
             punched_in_vain: false,
+            moving: false,
+            age: id.get(),
         })
+    }
+
+    /// The same, of frames that were in another blob before.
+    pub(crate) fn as_old_as(mut self, copied: &Worn<K>) -> Self {
+        self.age = copied.age;
+        self
+    }
+
+    /// Whether its frame can't be in one blob with others.
+    fn goes_alone(&self) -> bool {
+        match self.lengths {
+            Lengths::Single { end, encoded } => end.max(encoded) > u64::from(u32::MAX / 2),
+            Lengths::Packed(_) => false,
+        }
+    }
+
+    fn live_frames(&self) -> Vec<(usize, Range<u64>, u64)> {
+        let live = (0..self.keys.len()).filter(|frame| !self.is_dead(*frame));
+        let live = live.map(|frame| {
+            let (range, encoded) = self.frame(frame);
+            (frame, range, encoded)
+        });
+        live.collect()
     }
 
     fn frame(&self, frame: usize) -> (Range<u64>, u64) {
@@ -146,6 +176,8 @@ pub(crate) struct Blobs<K> {
     doomed: Vec<Doomed>,
     /// Blobs with both live and dead frames.
     worn: BTreeSet<u32>,
+    /// Age and index of blobs that had live frames when they were entered, if anybody asks for the oldest.
+    by_age: Option<BTreeSet<(u64, u32)>>,
     totals: Holdings,
 }
 
@@ -156,6 +188,7 @@ impl<K> Default for Blobs<K> {
             free: Vec::new(),
             doomed: Vec::new(),
             worn: BTreeSet::new(),
+            by_age: None,
             totals: Holdings::default(),
         }
     }
@@ -181,6 +214,9 @@ impl<K> Blobs<K> {
         self.totals.encoded += encoded;
         self.totals.allocated += blob.stored.allocated;
         self.totals.blobs += 1;
+        if let Some(by_age) = self.by_age.as_mut().filter(|_| blob.live > 0) {
+            by_age.insert((blob.age, index));
+        }
         self.slots[index as usize] = Some(blob);
         Some(index)
     }
@@ -202,6 +238,8 @@ impl<K> Blobs<K> {
             damaged: false,
             doomed: false,
             punched_in_vain: false,
+            moving: false,
+            age: id.get(),
         };
         if let Some(index) = self.enter(blob) {
             self.close(index);
@@ -269,6 +307,9 @@ impl<K> Blobs<K> {
     pub(crate) fn forget(&mut self, index: u32) -> u64 {
         let Some(blob) = self.slots.get_mut(index as usize).and_then(Option::take) else { return 0 };
         self.free.push(index);
+        if let Some(by_age) = &mut self.by_age {
+            by_age.remove(&(blob.age, index));
+        }
         self.totals.allocated -= blob.stored.allocated;
         self.totals.punched -= blob.punched;
         self.totals.blobs -= 1;
@@ -294,7 +335,9 @@ impl<K> Blobs<K> {
         self.worn
             .iter()
             .filter_map(|index| Some((*index, self.slots[*index as usize].as_ref()?)))
-            .filter(|(_, blob)| blob.live_bytes <= room && !blob.damaged && share(blob) < most)
+            .filter(|(_, blob)| {
+                blob.live_bytes <= room && !blob.damaged && !blob.moving && share(blob) < most
+            })
             .min_by_key(|(_, blob)| share(blob))
             .map(|(index, _)| index)
     }
@@ -303,19 +346,63 @@ impl<K> Blobs<K> {
     pub(crate) fn wear_of(&mut self, index: u32) -> Option<Worn<K>> {
         let blob = self.get(index).filter(|blob| !blob.doomed)?;
         blob.readers += 1;
-        let live = (0..blob.keys.len()).filter(|frame| !blob.is_dead(*frame));
-        let live = live.map(|frame| {
-            let (range, encoded) = blob.frame(frame);
-            (frame, range, encoded)
-        });
         Some(Worn {
             blob: index,
             id: blob.id,
-            live: live.collect(),
+            live: blob.live_frames(),
             keys: blob.keys.clone(),
             live_bytes: blob.live_bytes,
             total: blob.stored.bytes,
+            age: blob.age,
         })
+    }
+
+    /// Keeps the order of blobs by age from now on, for [`take_oldest`](Self::take_oldest). For empty books.
+    pub(crate) fn keep_order(&mut self) {
+        self.by_age = Some(BTreeSet::new());
+    }
+
+    /// The oldest blobs that nobody reads, moves or has found damaged, with at most so many live bytes together
+    /// but at least one. Keeps them from being deleted until [`close`](Self::close), and from being taken again
+    /// until [`stop_moving`](Self::stop_moving).
+    pub(crate) fn take_oldest(&mut self, most: u64) -> Vec<Worn<K>> {
+        let (mut total, mut frames) = (0, 0);
+        let mut taken = Vec::new();
+        for (_, index) in self.by_age.iter().flatten() {
+            let Some(blob) = self.slots[*index as usize].as_ref() else { continue };
+            if blob.live == 0 || blob.readers > 0 || blob.damaged || blob.moving {
+                continue;
+            }
+            total += blob.live_bytes;
+            frames += blob.live as usize;
+            let too_many = total > most || frames > MAX_FRAMES || blob.goes_alone();
+            if too_many && !taken.is_empty() {
+                break;
+            }
+            taken.push(*index);
+            if too_many {
+                break;
+            }
+        }
+        let worn = taken.into_iter().filter_map(|index| {
+            let worn = self.wear_of(index)?;
+            self.get(index)?.moving = true;
+            Some(worn)
+        });
+        worn.collect()
+    }
+
+    /// What is live by now in a blob being moved.
+    pub(crate) fn look_again(&mut self, worn: &mut Worn<K>) {
+        if let Some(blob) = self.get(worn.blob) {
+            (worn.live, worn.live_bytes) = (blob.live_frames(), blob.live_bytes);
+        }
+    }
+
+    pub(crate) fn stop_moving(&mut self, index: u32) {
+        if let Some(blob) = self.get(index) {
+            blob.moving = false;
+        }
     }
 
     /// Runs of dead frames of at least `least` bytes, in the blobs that have live ones as well. Only ranges
@@ -324,7 +411,7 @@ impl<K> Blobs<K> {
     pub(crate) fn dead_runs(&mut self, least: u64) -> Option<(u32, BlobId, Vec<Range<u64>>)> {
         let found = self.worn.iter().find_map(|index| {
             let blob = self.slots[*index as usize].as_ref()?;
-            if blob.punched > 0 || blob.punched_in_vain || blob.garbage() < least {
+            if blob.punched > 0 || blob.punched_in_vain || blob.moving || blob.garbage() < least {
                 return None;
             }
             let mut runs: Vec<Range<u64>> = Vec::new();

@@ -6,6 +6,8 @@ mod watch;
 
 use std::{borrow::Borrow, hash::Hash, sync::Arc};
 
+use tokio::time::Instant;
+
 pub use self::{
     moves::{Eviction, PinGuard},
     watch::Events,
@@ -121,9 +123,9 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         match shared.insert_now(newcomer) {
             Ok(()) => Ok(()),
             Err(newcomer) => {
-                let value = newcomer.value.clone();
+                let (value, begun) = (newcomer.value.clone(), Instant::now());
                 let slow = Box::pin(shared.insert_waiting(newcomer));
-                slow.await.map_err(|error| InsertError { value, error })
+                slow.await.map_err(|error| InsertError { value, error: error.after(begun.elapsed()) })
             }
         }
     }

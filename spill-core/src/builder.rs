@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use crate::{
-    CapacityPolicy, Codec, Compressor, FixedBudget, Layer, Observer, OnFull, Policy, SpillBuffer, Store,
-    Weigher,
+    CapacityPolicy, Codec, Compressor, FixedBudget, Layer, Observer, OnFull, Policy, Share, SpillBuffer,
+    Store, Weigher,
+    chance::random,
     engine::{Shared, Tasks, Watchers},
     format_bytes,
     frame::{Compression, frame_len},
@@ -78,6 +79,16 @@ pub enum BuildError {
         /// The most.
         most: u64,
     },
+    /// A tier is to move blobs on, and has no tier to move them to, or no cap.
+    #[error("tier {tier:?} can't demote: {problem}; {fix}")]
+    Demotion {
+        /// The tier's name.
+        tier: String,
+        /// What it lacks.
+        problem: &'static str,
+        /// What to do.
+        fix: &'static str,
+    },
     /// Two compressors use one tag, so that frames could not be told apart.
     #[error("compressors {first:?} and {second:?} both use tag {tag}: frames could not be told apart")]
     SameTag {
@@ -102,6 +113,7 @@ pub struct TierSpec {
     store: Arc<dyn Store>,
     name: Option<String>,
     max_spill: Option<u64>,
+    demote_at: Option<Share>,
     compressor: Option<Arc<dyn Compressor>>,
     batch_bytes: Option<u64>,
     batch_entries: Option<usize>,
@@ -115,7 +127,15 @@ impl TierSpec {
 
     /// The same for a store that is shared already.
     pub fn from_arc(store: Arc<dyn Store>) -> Self {
-        Self { store, name: None, max_spill: None, compressor: None, batch_bytes: None, batch_entries: None }
+        Self {
+            store,
+            name: None,
+            max_spill: None,
+            demote_at: None,
+            compressor: None,
+            batch_bytes: None,
+            batch_entries: None,
+        }
     }
 
     /// Sets the name in messages and statistics; otherwise it is the store's.
@@ -129,6 +149,22 @@ impl TierSpec {
     #[must_use]
     pub fn max_spill(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.max_spill = bytes.into();
+        self
+    }
+
+    /// Moves the coldest blobs on to the next tier that takes them when live ones take more than this share of
+    /// `max_spill`, down to a sixteenth of the cap below it. Otherwise a tier that is full stays so, and what is
+    /// new goes to the next one. Frames move as they are; values come back from where they are by then. Room
+    /// for writing comes free earlier the lower the share is. Not on the last tier, and only with `max_spill`.
+    ///
+    /// ```
+    /// use spill_core::{MemoryStore, Share, TierSpec};
+    /// let near = TierSpec::new(MemoryStore::new()).max_spill(20 << 30).demote_at("90%".parse::<Share>()?);
+    /// # Ok::<(), spill_core::ParseShareError>(())
+    /// ```
+    #[must_use]
+    pub fn demote_at(mut self, share: impl Into<Option<Share>>) -> Self {
+        self.demote_at = share.into();
         self
     }
 
@@ -166,7 +202,18 @@ impl TierSpec {
         self
     }
 
-    fn limits(&self, spill_buffers: u64) -> Result<TierLimits, BuildError> {
+    fn check_demotion(&self, is_last: bool) -> Result<(), BuildError> {
+        let (problem, fix) = match self.demote_at {
+            Some(_) if is_last => ("no tier is behind it", "add one, or remove `demote_at`"),
+            Some(_) if self.max_spill.is_none() => {
+                ("it has no cap", "set `max_spill`, or remove `demote_at`")
+            }
+            _ => return Ok(()),
+        };
+        Err(BuildError::Demotion { tier: self.to_string(), problem, fix })
+    }
+
+    fn limits(&self, spill_buffers: u64, seed: u64) -> Result<TierLimits, BuildError> {
         let wrong = |value, unit, least, most| {
             Err(BuildError::Batch { tier: self.to_string(), value, unit, least, most })
         };
@@ -184,9 +231,13 @@ impl TierSpec {
         // Offsets in a blob of many frames have 32 bits.
         let most = u64::from(u32::MAX / 2).min(self.store.info().max_blob);
         match usize::try_from(bytes) {
-            Ok(batch_bytes) if (frame_len(1)..=most).contains(&bytes) => {
-                Ok(TierLimits { max_spill: self.max_spill, batch_bytes, batch_entries: entries })
-            }
+            Ok(batch_bytes) if (frame_len(1)..=most).contains(&bytes) => Ok(TierLimits {
+                max_spill: self.max_spill,
+                batch_bytes,
+                batch_entries: entries,
+                demote_at: self.demote_at,
+                seed,
+            }),
             _ => wrong(bytes, "bytes", frame_len(1), most),
         }
     }
@@ -211,6 +262,7 @@ pub struct Builder<K: Key, V: Send + Sync + 'static> {
     compressors: Vec<Arc<dyn Compressor>>,
     observers: Vec<Arc<dyn Observer>>,
     runtime: Option<Handle>,
+    seed: Option<u64>,
 }
 
 impl<K: Key, V: Send + Sync + 'static> std::fmt::Debug for Builder<K, V> {
@@ -235,6 +287,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
             compressors: Vec::new(),
             observers: Vec::new(),
             runtime: None,
+            seed: None,
         }
     }
 
@@ -324,6 +377,14 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
         self
     }
 
+    /// Sets the seed of chance, which spreads the tries of tiers that fail. Otherwise it is random, so that
+    /// buffers whose stores failed together do not try again together. For tests that have to repeat.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Builds the buffer and starts its tasks.
     ///
     /// The runtime needs its timer (`enable_time`), and so does any other from which inserts may have to wait.
@@ -339,7 +400,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
         let buffers = self.spill_buffers.unwrap_or((limit / 8).min(SPILL_BUFFERS));
         let for_entries = limit.checked_sub(buffers).filter(|rest| *rest > 0 || limit == 0);
         let for_entries = for_entries.ok_or(BuildError::NoRoomForEntries { buffers, limit })?;
-        let tiers = tiers(&self.tiers, buffers)?;
+        let tiers = tiers(&self.tiers, buffers, self.seed.unwrap_or_else(random))?;
         let of_tiers = self.tiers.iter().filter_map(|tier| tier.compressor.clone());
         let compressors = compressors(of_tiers.chain(self.compressors))?;
         let policy = self.policy.unwrap_or_else(|| Box::new(S3Fifo::default()));
@@ -361,7 +422,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     }
 }
 
-fn tiers<K>(specs: &[TierSpec], spill_buffers: u64) -> Result<Vec<Arc<Tier<K>>>, BuildError> {
+fn tiers<K>(specs: &[TierSpec], spill_buffers: u64, seed: u64) -> Result<Vec<Arc<Tier<K>>>, BuildError> {
     if specs.len() > MAX_TIERS {
         return Err(BuildError::TooManyTiers { tiers: specs.len() });
     }
@@ -371,7 +432,8 @@ fn tiers<K>(specs: &[TierSpec], spill_buffers: u64) -> Result<Vec<Arc<Tier<K>>>,
         if tiers.iter().any(|tier| tier.name == name) {
             return Err(BuildError::SameName { name: name.to_string() });
         }
-        let limits = spec.limits(spill_buffers)?;
+        spec.check_demotion(usize::from(index) + 1 == specs.len())?;
+        let limits = spec.limits(spill_buffers, seed)?;
         let compression = Compression { compressor: spec.compressor.clone() };
         tiers.push(Arc::new(Tier::new(index, name, spec.store.clone(), limits, compression)));
     }

@@ -33,6 +33,8 @@ pub(crate) struct Counters {
     restore_failures: AtomicU64,
     reclaimed: AtomicU64,
     compacted: AtomicU64,
+    demoted: AtomicU64,
+    demoted_bytes: AtomicU64,
     encode: AtomicU64,
     compress: AtomicU64,
     write: AtomicU64,
@@ -94,6 +96,11 @@ impl Counters {
         self.compacted.fetch_add(copied, Relaxed);
     }
 
+    pub(crate) fn demoted(&self, entries: u64, bytes: u64) {
+        self.demoted.fetch_add(entries, Relaxed);
+        self.demoted_bytes.fetch_add(bytes, Relaxed);
+    }
+
     pub(crate) fn encode(&self, took: Duration) {
         add(&self.encode, took);
     }
@@ -129,6 +136,8 @@ impl Counters {
             restore_failures: self.restore_failures.load(Relaxed),
             bytes_reclaimed: self.reclaimed.load(Relaxed),
             bytes_compacted: self.compacted.load(Relaxed),
+            entries_demoted: self.demoted.load(Relaxed),
+            bytes_demoted: self.demoted_bytes.load(Relaxed),
             encode: time(&self.encode),
             compress: time(&self.compress),
             write: time(&self.write),
@@ -177,6 +186,10 @@ pub struct Stats {
     pub bytes_reclaimed: u64,
     /// Bytes copied for that.
     pub bytes_compacted: u64,
+    /// Entries moved from a tier that ran short to one behind it.
+    pub entries_demoted: u64,
+    /// Bytes of their frames.
+    pub bytes_demoted: u64,
     /// Time in the codec's `encode`.
     pub encode: Duration,
     /// Time compressing.

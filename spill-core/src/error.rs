@@ -277,9 +277,10 @@ pub enum Error {
         operation: &'static str,
     },
     /// There is no room, and none came within the time allowed.
-    #[error("{operation} of {key}: no room in {}: {} needed, {} of {} used; {}{}",
-        resource.name(), format_bytes(*need), format_bytes(*used),
-        limit.map_or_else(|| "no limit".into(), format_bytes), resource.fix(), because(source.as_deref()))]
+    #[error("{operation} of {key}: no room in {}{}: {} needed, {} of {} used{}; {}{}",
+        resource.name(), after(*waited), format_bytes(*need), format_bytes(*used),
+        limit.map_or_else(|| "no limit".into(), format_bytes), each(tiers), resource.fix(),
+        because(source.as_deref()))]
     Full {
         /// The call that was refused.
         operation: &'static str,
@@ -293,6 +294,10 @@ pub enum Error {
         used: u64,
         /// The limit in bytes, if there is one.
         limit: Option<u64>,
+        /// How every tier stood, in order.
+        tiers: Arc<[TierLevel]>,
+        /// How long the call waited for room.
+        waited: Duration,
         /// What the last tier that was tried answered.
         #[source]
         source: Option<Arc<StoreError>>,
@@ -374,11 +379,65 @@ pub enum Error {
     },
 }
 
+/// How a tier stood when a call was refused, in an [`Error::Full`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TierLevel {
+    /// Its name.
+    pub name: String,
+    /// Bytes of live frames, garbage and writes in flight.
+    pub used: u64,
+    /// Its `max_spill` in bytes, if it has one.
+    pub limit: Option<u64>,
+    /// A write failed, and it was not to be tried again yet.
+    pub failing: bool,
+}
+
+impl TierLevel {
+    pub(crate) fn new(name: &str, used: u64, limit: Option<u64>, failing: bool) -> Self {
+        Self { name: name.to_owned(), used, limit, failing }
+    }
+}
+
+/// `near: 384 B of 448 B used, failing`
+impl fmt::Display for TierLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, format_bytes(self.used))?;
+        if let Some(limit) = self.limit {
+            write!(f, " of {}", format_bytes(limit))?;
+        }
+        f.write_str(if self.failing { " used, failing" } else { " used" })
+    }
+}
+
+fn after(waited: Duration) -> String {
+    // A wait that nobody would notice is none.
+    let waited = Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+    if waited.is_zero() { String::new() } else { format!(" after {}", humantime::format_duration(waited)) }
+}
+
+/// With one tier its figures are there already.
+fn each(tiers: &[TierLevel]) -> String {
+    if tiers.len() < 2 {
+        return String::new();
+    }
+    let each: Vec<String> = tiers.iter().map(TierLevel::to_string).collect();
+    format!(" ({})", each.join("; "))
+}
+
 fn because(source: Option<&StoreError>) -> String {
     source.map_or_else(String::new, |source| format!(" (last answer of a tier: {source})"))
 }
 
 impl Error {
+    /// The same error of a call that waited this long for room.
+    pub(crate) fn after(mut self, time: Duration) -> Self {
+        if let Self::Full { waited, .. } = &mut self {
+            *waited = time;
+        }
+        self
+    }
+
     /// Whether the same call may succeed later without anything being changed.
     ///
     /// ```

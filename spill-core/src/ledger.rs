@@ -381,6 +381,13 @@ impl Reservation {
         })
     }
 
+    /// Gives back what is more than this.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        let more = self.bytes.saturating_sub(bytes);
+        self.bytes -= more;
+        self.quota.0.lock().in_flight -= more;
+    }
+
     /// They were written and hold live frames.
     pub(crate) fn settle(self) {
         self.become_of(|levels, bytes| levels.stored += bytes);

@@ -36,11 +36,12 @@
 // F3: blobs, layers, memory_store, queue, table, tier                   shared state behind locks
 // F2: counters, entry, frame, ledger, policies, usage                   pure: decides and counts
 // F1: capacity, codec, compress, error, layer, observe, policy, store, weigh      the contracts
-// F0: id, payload, size                                                 words
+// F0: chance, id, payload, size                                                 words
 //
 // The three lowest import no tokio, and nothing of `std` that reaches outside: no `fs`, `net`, `thread`, `process`
 // or `env`, and of `time` only `Duration`.
 
+mod chance;
 mod id;
 mod payload;
 mod size;
@@ -88,7 +89,7 @@ pub use compress::{Compressor, Tag};
 pub use config::{Config, ConfigError};
 pub use counters::Stats;
 pub use error::{
-    BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind,
+    BoxError, CodecError, CompressError, Error, InsertError, Resource, StoreError, StoreErrorKind, TierLevel,
 };
 pub use id::{BlobId, EntryId, ParseBlobIdError};
 pub use layer::Layer;

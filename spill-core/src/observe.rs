@@ -79,6 +79,17 @@ pub enum Event {
         /// Bytes copied to a new blob for that.
         copied: u64,
     },
+    /// Entries moved from a tier that runs short to one behind it, in one blob.
+    Demoted {
+        /// The name of the tier they were in.
+        from: Arc<str>,
+        /// The name of the tier they are in now.
+        to: Arc<str>,
+        /// How many entries.
+        entries: u64,
+        /// Bytes of their frames.
+        bytes: u64,
+    },
     /// Memory has to shrink and nothing more can be spilled.
     Stuck {
         /// Bytes in use.

@@ -23,17 +23,26 @@ pub struct StoreInfo {
     pub preferred_blob: u64,
     /// Whether [`Store::punch`] gives space back.
     pub can_punch: bool,
+    /// Two parts of a blob with no more than this many bytes between them are faster read with one call.
+    pub read_gap: u64,
 }
 
 impl StoreInfo {
-    /// A store with this name, no limit to a blob, a preferred blob of 8 MiB, and no hole punching.
+    /// A store with this name, no limit to a blob, a preferred blob of 8 MiB, no hole punching, and a gap of
+    /// 64 KiB that is read rather than left out.
     ///
     /// ```
     /// let info = spill_core::StoreInfo::new("memory:");
     /// assert_eq!(info.preferred_blob, 8 << 20);
     /// ```
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), max_blob: u64::MAX, preferred_blob: 8 << 20, can_punch: false }
+        Self {
+            name: name.into(),
+            max_blob: u64::MAX,
+            preferred_blob: 8 << 20,
+            can_punch: false,
+            read_gap: 64 << 10,
+        }
     }
 
     /// The same with this limit to a blob, in bytes.
@@ -54,6 +63,13 @@ impl StoreInfo {
     #[must_use]
     pub fn can_punch(mut self, can: bool) -> Self {
         self.can_punch = can;
+        self
+    }
+
+    /// The same, reading over gaps of up to this many bytes: what moves in the time that one more call takes.
+    #[must_use]
+    pub fn read_gap(mut self, bytes: u64) -> Self {
+        self.read_gap = bytes;
         self
     }
 }

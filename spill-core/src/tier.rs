@@ -19,6 +19,7 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     BlobId, Payload, Share, Store, StoreError, StoreErrorKind, Stored,
     blobs::{Blob, Blobs, Doomed},
+    chance::mix,
     frame::Compression,
     ledger::Quota,
     table::Place,
@@ -52,10 +53,16 @@ pub(crate) struct Tier<K> {
     pub(crate) wake_deleter: Notify,
     /// Wakes the task that compacts this tier's worn blobs.
     pub(crate) wake_compactor: Notify,
+    /// Wakes the task that moves this tier's oldest blobs on, if it has one.
+    pub(crate) wake_demoter: Notify,
+    /// The share of the cap above which it does.
+    demote_at: Option<Share>,
     /// Held by whoever makes room here.
     pub(crate) making_room: tokio::sync::Mutex<()>,
     /// Room and garbage together when making room was last tried in vain; zero after it was not.
     in_vain: AtomicU64,
+    /// Spreads the tries of tiers that failed together.
+    seed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +70,8 @@ struct Health {
     failures: u32,
     /// Not to be written to before.
     until: Option<Instant>,
+    /// What the store said the last time.
+    error: Option<StoreError>,
     logged: Option<Instant>,
 }
 
@@ -93,6 +102,10 @@ impl<K> Tier<K> {
         limits: TierLimits,
         compression: Compression,
     ) -> Self {
+        let mut blobs = Blobs::default();
+        if limits.demote_at.is_some() {
+            blobs.keep_order();
+        }
         Self {
             index,
             name,
@@ -101,14 +114,17 @@ impl<K> Tier<K> {
             quota: Quota::new(limits.max_spill),
             batch_bytes: limits.batch_bytes,
             batch_entries: limits.batch_entries,
-            blobs: Mutex::default(),
+            blobs: Mutex::new(blobs),
             health: Mutex::default(),
             clean: Mutex::default(),
             next_blob: 0.into(),
             wake_deleter: Notify::new(),
             wake_compactor: Notify::new(),
+            wake_demoter: Notify::new(),
+            demote_at: limits.demote_at,
             making_room: tokio::sync::Mutex::default(),
             in_vain: 0.into(),
+            seed: limits.seed ^ u64::from(index).rotate_left(32),
         }
     }
 
@@ -127,10 +143,11 @@ impl<K> Tier<K> {
     }
 
     /// A write failed: it is left alone for a while, longer each time.
-    pub(crate) fn failed(&self, now: Instant, asked: Option<Duration>) -> BackOff {
+    pub(crate) fn failed(&self, now: Instant, error: &StoreError) -> BackOff {
         let mut health = self.health.lock();
-        let asked = asked.unwrap_or_default().min(LONGEST_BACK_OFF);
-        let wait = back_off(health.failures, self.index).max(asked);
+        let asked = error.retry_after().unwrap_or_default().min(LONGEST_BACK_OFF);
+        health.error = Some(error.clone());
+        let wait = back_off(health.failures, self.seed).max(asked);
         health.failures = health.failures.saturating_add(1);
         health.until = Some(now + wait);
         let log = health.logged.is_none_or(|last| now.duration_since(last) >= LOG_EVERY);
@@ -140,12 +157,39 @@ impl<K> Tier<K> {
         BackOff { wait, log }
     }
 
+    /// Why it is left alone.
+    pub(crate) fn last_error(&self) -> Option<StoreError> {
+        self.health.lock().error.clone()
+    }
+
     /// A write succeeded: `true` if the tier had failed before.
     pub(crate) fn healed(&self) -> bool {
         let mut health = self.health.lock();
         let failed = health.failures > 0;
         *health = Health { logged: health.logged, ..Health::default() };
         failed
+    }
+
+    // ---- demotion
+
+    /// Whether it moves its oldest blobs on when it runs short.
+    pub(crate) fn demotes(&self) -> bool {
+        self.demote_at.is_some()
+    }
+
+    /// Bytes to be moved on: none up to the share at which that starts; once it is `going`, down to a sixteenth
+    /// of the cap below, so that blobs are moved together. Garbage goes by itself and does not count.
+    pub(crate) fn to_demote(&self, going: bool) -> Option<u64> {
+        let (share, levels) = (self.demote_at?, self.quota.levels());
+        let cap = levels.limit?;
+        let start = share.of(cap);
+        let goal = start.saturating_sub(cap / 16);
+        let held = levels.stored + levels.in_flight;
+        if held <= if going { goal } else { start } {
+            return None;
+        }
+        // What is in flight can't be moved yet.
+        Some((held - goal).min(levels.stored)).filter(|movable| *movable > 0)
     }
 
     // ---- blobs
@@ -287,6 +331,9 @@ pub(crate) struct TierLimits {
     pub(crate) max_spill: Option<u64>,
     pub(crate) batch_bytes: usize,
     pub(crate) batch_entries: usize,
+    pub(crate) demote_at: Option<Share>,
+    /// Of chance: see [`Tier::failed`].
+    pub(crate) seed: u64,
 }
 
 /// A frame being read.
@@ -307,10 +354,10 @@ impl<K> Drop for Reader<K> {
 
 /// Doubles with each failure, up to the longest, and is spread by up to a quarter so that tiers and
 /// processes that failed together do not come back together. A function of its arguments alone.
-fn back_off(failures: u32, tier: u8) -> Duration {
+fn back_off(failures: u32, seed: u64) -> Duration {
     let wait = FIRST_BACK_OFF.saturating_mul(1 << failures.min(9)).min(LONGEST_BACK_OFF);
-    let mixed = (u64::from(failures) << 8 | u64::from(tier)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
-    let spread = Share::thousandths(u16::try_from(mixed % 1001).unwrap_or(0)).unwrap_or(Share::WHOLE);
+    let thousandths = u16::try_from(mix(seed ^ u64::from(failures)) % 1001).unwrap_or_default();
+    let spread = Share::thousandths(thousandths).unwrap_or(Share::WHOLE);
     let quarter = u64::try_from((wait / 4).as_nanos()).unwrap_or(u64::MAX);
     wait - Duration::from_nanos(spread.of(quarter))
 }
@@ -326,6 +373,7 @@ mod tests {
         assert!(waits[9..].iter().all(|wait| *wait >= LONGEST_BACK_OFF * 3 / 4), "{waits:?}");
         assert!(waits.iter().all(|wait| *wait <= LONGEST_BACK_OFF), "{waits:?}");
         assert_ne!(back_off(9, 0), back_off(9, 1), "spread");
+        assert_ne!(back_off(10, 0), back_off(11, 0), "spread");
         assert!(waits.windows(2).take(8).all(|pair| pair[1] > pair[0]), "{waits:?}");
     }
 }

@@ -103,6 +103,17 @@ fn wrong_tiers() -> Vec<Case> {
         tier("max_spill = 1979-05-27", "tier[1].max_spill", "(a date)"),
         tier("reserve_free = \"150%\"", "tier[1].reserve_free", "\"150%\""),
         tier("store = \"memory:second\"\nreserve_free = \"5%\"", "tier[1].reserve_free", "\"5%\""),
+        tier("concurrency = 0", "tier[1].concurrency", "0"),
+        tier("concurrency = 5000", "tier[1].concurrency", "5000"),
+        tier("max_spill = 9\ndemote_at = \"90%\"", "tier[1].demote_at", "\"90%\""),
+        tier("max_spill = 9\ndemote_at = 0.9", "tier[1].demote_at", "0.9"),
+        Case(
+            format!(
+                "{MEMORY}[[tier]]\nstore = \"memory:1\"\ndemote_at = \"90%\"\n[[tier]]\nstore = \"memory:2\"\n"
+            ),
+            "tier[0].demote_at",
+            Some("\"90%\""),
+        ),
         tier("compress = \"gzip\"", "tier[1].compress", "\"gzip\""),
         tier("compress = \"lz5\"", "tier[1].compress", "\"lz5\""),
         tier("compress = \"snappy\"", "tier[1].compress", "\"snappy\""),

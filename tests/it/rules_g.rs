@@ -367,6 +367,29 @@ async fn g08_keys_in_one_blob_are_read_together() {
 }
 
 /// A run that can't be read as a whole is read one by one.
+/// How far apart two of them may be depends on the store.
+#[tokio::test]
+async fn g08_neighbours_are_read_over_the_gaps_that_their_store_says() {
+    const VALUE: usize = 100_000;
+    for (read_gap, reads) in [(None, 2), (Some(0), 2), (Some(3 * VALUE as u64), 2), (Some(1 << 20), 1)] {
+        let info = spill_buffer::StoreInfo::new("far");
+        let info = read_gap.into_iter().fold(info, |info, bytes| info.read_gap(bytes));
+        let store = spill_buffer::MemoryStore::with_info(info);
+        let buffer = exact(1 << 20).tier(TierSpec::new(store)).build().unwrap();
+        for key in 0..6 {
+            buffer.insert(key, noise(key, VALUE)).await.unwrap();
+        }
+        buffer.reclaim(u64::MAX).await.unwrap();
+        assert_eq!(buffer.usage().total().blobs, 1);
+        let answers = buffer.get_many(&[0, 1, 5]).await;
+        for (key, answer) in [0, 1, 5].into_iter().zip(answers) {
+            assert!(*answer.unwrap().unwrap() == noise(key, VALUE));
+        }
+        assert_eq!(buffer.stats().reads, reads, "{read_gap:?}");
+        finish(buffer).await;
+    }
+}
+
 #[tokio::test]
 async fn g08_a_store_error_fails_only_the_keys_it_meets() {
     let scripted = Scripted::new();

@@ -7,8 +7,8 @@ use std::{
 };
 
 use spill_buffer::{
-    Error, FixedBudget, InsertError, MemoryStore, OnFull, PinGuard, SpillBuffer, Store, StoreErrorKind,
-    TierSpec, compress::Lz4, policies,
+    Error, FixedBudget, InsertError, MemoryStore, OnFull, PinGuard, Share, SpillBuffer, Store,
+    StoreErrorKind, TierSpec, compress::Lz4, policies,
 };
 use spill_conformance::{Calls, Fault, FaultStore, Faults, Operation};
 
@@ -143,6 +143,7 @@ async fn run(policy: &str, fails: bool, seed: u64) {
     let weights: Arc<Vec<_>> = Arc::new((0..TASKS).map(|_| Mutex::new(HashMap::new())).collect());
     let answers = weights.clone();
     let [near, far] = stores.clone().map(|store| FaultStore::new(Arc::new(store), faults.clone()));
+    let demote_at = Share::thousandths(600).filter(|_| seed.is_multiple_of(2));
     let buffer = Buffer::builder()
         .memory_limit(MEMORY)
         .spill_buffers(0)
@@ -152,7 +153,15 @@ async fn run(policy: &str, fails: bool, seed: u64) {
         .weigher(move |key: &u64, _: &Vec<u8>| {
             answers[usize::try_from(key % TASKS).unwrap()].lock().unwrap()[key]
         })
-        .tier(TierSpec::new(near).name("near").max_spill(6000).batch_bytes(1000).batch_entries(5))
+        // With every other policy blobs move on before the tier is full.
+        .tier(
+            TierSpec::new(near)
+                .name("near")
+                .max_spill(6000)
+                .batch_bytes(1000)
+                .batch_entries(5)
+                .demote_at(demote_at),
+        )
         .tier(TierSpec::new(far).name("far").batch_bytes(2000).compress(Lz4))
         .build()
         .unwrap();

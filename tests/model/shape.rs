@@ -32,6 +32,8 @@ pub(crate) struct TierShape {
     pub(crate) batch_entries: usize,
     pub(crate) batch_bytes: Option<u64>,
     pub(crate) compress: &'static str,
+    /// The share of `max_spill` in thousandths at which blobs are moved on, where that can be.
+    pub(crate) demote_at: Option<u16>,
     /// What each call of the store takes.
     pub(crate) latency: Duration,
 }
@@ -79,6 +81,7 @@ impl TierShape {
             batch_entries: random.pick(&[1, 1, 2, 3, 8, 64]),
             batch_bytes: random.pick(&[Some(128), Some(500), Some(2048), Some(16 << 10), None]),
             compress: random.pick(&["none", "none", "lz4", "snappy", "zstd"]),
+            demote_at: random.pick(&[None, Some(500), Some(900)]),
             latency: Duration::from_millis(random.pick(&[0, 0, 1, 3])),
         }
     }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use spill_buffer::{Error, InsertError, MemoryStore, PinGuard, SpillBuffer, TierSpec, policies};
+use spill_buffer::{Error, InsertError, MemoryStore, PinGuard, Share, SpillBuffer, TierSpec, policies};
 use spill_conformance::{FaultStore, Faults};
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -97,6 +97,7 @@ impl World {
             .memory_limit(shape.memory)
             .capacity(shape.budget())
             .spill_buffers(shape.slice())
+            .seed(1)
             .boxed_policy(policies::by_name(shape.policy).unwrap())
             .codec(Picky)
             .weigher(move |key: &u64, _: &Vec<u8>| answers.lock().unwrap()[key]);
@@ -110,6 +111,9 @@ impl World {
                 .compress_with(tier.compressor());
             if let Some(bytes) = tier.batch_bytes {
                 spec = spec.batch_bytes(bytes);
+            }
+            if tier.max_spill.is_some() && number + 1 < shape.tiers.len() {
+                spec = spec.demote_at(tier.demote_at.and_then(Share::thousandths));
             }
             builder.tier(spec)
         });

@@ -192,6 +192,9 @@ pub struct TierConfig {
     /// The most bytes it may hold, garbage and writes in flight included. `None`: no cap. Zero: nothing
     /// is ever spilled to it.
     pub max_spill: Option<u64>,
+    /// Above this share of `max_spill` the coldest blobs are moved on to the next tier that takes them.
+    /// `None`: nothing is moved on.
+    pub demote_at: Option<Share>,
     /// What is left to others on the file system, in bytes or as a share of its size. `None`: nothing.
     pub reserve_free: Option<Amount>,
     /// How values are compressed.
@@ -202,8 +205,11 @@ pub struct TierConfig {
     pub batch_entries: u32,
     /// How often a failed request is repeated.
     pub retries: u32,
-    /// The longest that one request may take.
+    /// The longest that one request may take; one that moves bytes has a second more for each 128 KiB.
     pub timeout: Duration,
+    /// The most requests of a kind (writes, reads, deletes) at once. `None`: 64, or for a store on a file
+    /// system only the bounds it has itself.
+    pub concurrency: Option<u32>,
     /// Whether a blob is forced to the medium before it counts as spilled.
     pub durable: bool,
     /// What only this kind of store knows. Values may be secrets and are never shown.
@@ -218,12 +224,14 @@ impl TierConfig {
             name: None,
             store,
             max_spill: None,
+            demote_at: None,
             reserve_free: None,
             compress: Compression::None,
             batch_bytes: None,
             batch_entries: 4096,
             retries: 3,
             timeout: Duration::from_secs(30),
+            concurrency: None,
             durable: false,
             options: Options::new(),
             origins: Origins::default(),

@@ -8,9 +8,16 @@ use super::{
 };
 use crate::{
     Builder, Compressor, Layer, Registry, SpillBuffer, Store, TierSpec,
-    layers::{Retry, Timeout},
+    chance::random,
+    layers::{AdaptiveLimit, Retry, Timeout},
     table::Key,
 };
+
+/// A request may be this slow and no slower, in bytes per second: 1 Mbit/s. What is below is stuck rather than
+/// slow, and no tier worth having; a batch of 8 MiB has a minute more at this rate.
+const LEAST_RATE: u64 = 128 << 10;
+/// The most requests of a kind at once, unless set. A store on a file system has a few threads and needs no bound.
+const CONCURRENCY: u32 = 64;
 
 impl Config {
     /// Validates the settings, opens every store, and gives a builder that has it all: what is left to add
@@ -18,7 +25,8 @@ impl Config {
     /// when the memory limit is a percentage.
     ///
     /// Each store is wrapped so that a call that takes longer than `timeout` fails, and one that fails
-    /// passingly is repeated `retries` times.
+    /// passingly is repeated `retries` times; at most `concurrency` calls of a kind are under way at
+    /// once, and fewer when the store says that this is too much.
     ///
     /// # Errors
     /// What is wrong with the settings; or a store that can't be opened, named by its tier.
@@ -68,9 +76,10 @@ impl TierConfig {
             let fix = "mend what the store complains about, or name another store";
             refuse(self, path, "store", error.to_string(), fix).with_source(error)
         })?;
-        let mut spec = TierSpec::from_arc(self.wrap(store))
+        let mut spec = TierSpec::from_arc(self.wrap(store, registry))
             .name(self.name())
             .max_spill(self.max_spill)
+            .demote_at(self.demote_at)
             .compress_with(self.compressor(path, registry)?)
             .batch_entries(self.batch_entries as usize);
         if let Some(bytes) = self.batch_bytes {
@@ -79,10 +88,17 @@ impl TierConfig {
         Ok(spec)
     }
 
-    /// Each try has its own time limit, so the time-out is inside and the retries around it.
-    fn wrap(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        let timed = Timeout::new(self.timeout).layer(store);
-        if self.retries == 0 { timed } else { Retry::new(self.retries + 1).layer(timed) }
+    /// Each try has its own time limit, so the time-out is inside and the retries around it. Between them the
+    /// bound on calls at once: a place in its queue counts against no time limit, and is not kept while a
+    /// call waits to be repeated.
+    fn wrap(&self, store: Arc<dyn Store>, registry: &Registry) -> Arc<dyn Store> {
+        let mut store = Timeout::new(self.timeout).least_rate(LEAST_RATE).layer(store);
+        let by_default = (!registry.is_file_system(self.store.scheme())).then_some(CONCURRENCY);
+        if let Some(most) = self.concurrency.or(by_default) {
+            store = AdaptiveLimit::new(most as usize).layer(store);
+        }
+        // Processes that were refused together must not come back together.
+        if self.retries == 0 { store } else { Retry::new(self.retries + 1).seed(random()).layer(store) }
     }
 
     /// `auto` follows what was measured: on a local disk only the quickest compressor keeps up with it; on

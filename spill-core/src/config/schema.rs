@@ -35,7 +35,7 @@ pub(super) enum Field<T: 'static> {
     },
     Share {
         set: fn(&mut T, Share),
-        get: fn(&T) -> Share,
+        get: fn(&T) -> Option<Share>,
     },
     Time {
         within: RangeInclusive<Duration>,
@@ -45,7 +45,7 @@ pub(super) enum Field<T: 'static> {
     Count {
         within: RangeInclusive<u32>,
         set: fn(&mut T, u32),
-        get: fn(&T) -> u32,
+        get: fn(&T) -> Option<u32>,
     },
     Switch {
         set: fn(&mut T, bool),
@@ -114,7 +114,9 @@ impl<T: Section> Key<T> {
                 _ => Ok(()),
             },
             Field::Time { within, get, .. } => get(target).map_or(Ok(()), |it| value::check_time(it, within)),
-            Field::Count { within, get, .. } => value::check_count(get(target), within),
+            Field::Count { within, get, .. } => {
+                get(target).map_or(Ok(()), |it| value::check_count(it, within))
+            }
             Field::Name { get, .. } => get(target).map_or(Ok(()), value::check_name),
             _ => Ok(()),
         }
@@ -125,9 +127,9 @@ impl<T: Section> Key<T> {
         match &self.field {
             Field::Bytes { get, .. } => get(target).map(value::show_bytes),
             Field::Amount { get, .. } => get(target).map(|amount| format!("\"{amount}\"")),
-            Field::Share { get, .. } => Some(format!("\"{}\"", get(target))),
+            Field::Share { get, .. } => get(target).map(|share| format!("\"{share}\"")),
             Field::Time { get, .. } => get(target).map(value::show_time),
-            Field::Count { get, .. } => Some(get(target).to_string()),
+            Field::Count { get, .. } => get(target).map(|count| count.to_string()),
             Field::Switch { get, .. } => Some(get(target).to_string()),
             Field::Word { get, .. } => Some(value::quoted(get(target))),
             Field::Name { get, .. } => get(target).map(value::quoted),
@@ -366,7 +368,7 @@ static MEMORY: [Key<MemoryConfig>; 7] = [
         example: "\"87.5%\"",
         field: Field::Share {
             set: |memory, share| memory.high_watermark = share,
-            get: |memory| memory.high_watermark,
+            get: |memory| Some(memory.high_watermark),
         },
     },
     Key {
@@ -376,12 +378,12 @@ static MEMORY: [Key<MemoryConfig>; 7] = [
         example: "\"75%\"",
         field: Field::Share {
             set: |memory, share| memory.low_watermark = share,
-            get: |memory| memory.low_watermark,
+            get: |memory| Some(memory.low_watermark),
         },
     },
 ];
 
-static TIER: [Key<TierConfig>; 11] = [
+static TIER: [Key<TierConfig>; 13] = [
     Key {
         name: "store",
         about: "Where the store is. Two tiers can't have the same.",
@@ -410,6 +412,13 @@ static TIER: [Key<TierConfig>; 11] = [
             set: |tier, bytes| tier.max_spill = Some(bytes),
             get: |tier| tier.max_spill,
         },
+    },
+    Key {
+        name: "demote_at",
+        about: "Above this share of max_spill the coldest blobs are moved on to the next tier that takes them. Not on the last tier, and only with max_spill.",
+        default: "nothing is moved on",
+        example: "\"90%\"",
+        field: Field::Share { set: |tier, share| tier.demote_at = Some(share), get: |tier| tier.demote_at },
     },
     Key {
         name: "reserve_free",
@@ -450,7 +459,7 @@ static TIER: [Key<TierConfig>; 11] = [
         field: Field::Count {
             within: 1..=65_536,
             set: |tier, count| tier.batch_entries = count,
-            get: |tier| tier.batch_entries,
+            get: |tier| Some(tier.batch_entries),
         },
     },
     Key {
@@ -461,12 +470,12 @@ static TIER: [Key<TierConfig>; 11] = [
         field: Field::Count {
             within: 0..=100,
             set: |tier, count| tier.retries = count,
-            get: |tier| tier.retries,
+            get: |tier| Some(tier.retries),
         },
     },
     Key {
         name: "timeout",
-        about: "The longest one request may take.",
+        about: "The longest one request may take; one that moves bytes has 8 seconds more for each MiB (128 KiB/s).",
         default: "\"30s\"",
         example: "\"30s\"",
         field: Field::Time {
@@ -476,6 +485,17 @@ static TIER: [Key<TierConfig>; 11] = [
                 Ok(())
             },
             get: |tier| Some(tier.timeout),
+        },
+    },
+    Key {
+        name: "concurrency",
+        about: "The most requests of a kind (writes, reads, deletes) at once; fewer as long as the other side says that it has too much to do.",
+        default: "64; a store on a file system has bounds of its own",
+        example: "64",
+        field: Field::Count {
+            within: 1..=4096,
+            set: |tier, count| tier.concurrency = Some(count),
+            get: |tier| tier.concurrency,
         },
     },
     Key {

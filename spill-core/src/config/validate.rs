@@ -31,6 +31,7 @@ impl Config {
         }
         for (index, tier) in self.tiers.iter().enumerate() {
             tier.validate(&path(index), registry)?;
+            tier.check_demotion(&path(index), index + 1 == self.tiers.len())?;
         }
         self.check_twins("store", |tier| tier.store.identity())?;
         self.check_twins("name", TierConfig::name)
@@ -109,6 +110,21 @@ impl TierConfig {
                 .map_err(|error| missing(self, path, "compress", error, &["none", "auto"]))?;
         }
         self.check_files_only(path, registry)
+    }
+
+    fn check_demotion(&self, path: &str, is_last: bool) -> Result<(), ConfigError> {
+        let (problem, fix) = match (self.demote_at, self.max_spill) {
+            (None, _) => return Ok(()),
+            (Some(_), _) if is_last => {
+                ("there is no tier behind this one to move blobs to", "remove it, or add a [[tier]] below")
+            }
+            (Some(_), None) => {
+                ("the tier has no cap that it could be a share of", "set max_spill, or remove it")
+            }
+            (Some(_), Some(_)) => return Ok(()),
+        };
+        let allowed = "only with max_spill, and not on the last tier";
+        Err(refuse(self, path, "demote_at", problem, fix).with_allowed(allowed))
     }
 
     fn check_files_only(&self, path: &str, registry: &Registry) -> Result<(), ConfigError> {

@@ -12,7 +12,7 @@ use crate::{
     blobs::{Blob, FrameLen, Worn},
     frame,
     ledger::Reservation,
-    table::Key,
+    table::{Key, Place},
     tier::Tier,
 };
 
@@ -139,7 +139,7 @@ async fn copy<K: Key, V: Send + Sync + 'static>(
 }
 
 /// The live frames, in order, verified.
-async fn read_live<K>(tier: &Tier<K>, worn: &Worn<K>) -> Result<Vec<Bytes>, StoreErrorKind> {
+pub(crate) async fn read_live<K>(tier: &Tier<K>, worn: &Worn<K>) -> Result<Vec<Bytes>, StoreErrorKind> {
     let mut frames = Vec::with_capacity(worn.live.len());
     for run in runs(&worn.live) {
         let start = run.start;
@@ -185,7 +185,8 @@ fn follow<K: Key, V: Send + Sync + 'static>(
         .iter()
         .map(|(_, range, encoded)| FrameLen { stored: range.end - range.start, encoded: *encoded });
     // Their weight comes with the entries that follow.
-    let entered = Blob::new(id, keys, &lens.collect::<Vec<_>>(), 0, stored).and_then(|blob| tier.enter(blob));
+    let copied = Blob::new(id, keys, &lens.collect::<Vec<_>>(), 0, stored);
+    let entered = copied.and_then(|blob| tier.enter(blob.as_old_as(worn)));
     let Some(blob) = entered else {
         reservation.abandon();
         tier.stray(id, stored);
@@ -197,20 +198,32 @@ fn follow<K: Key, V: Send + Sync + 'static>(
         let (Some(from), Some(to)) = (tier.location(worn.blob, *frame), tier.location(blob, number)) else {
             continue;
         };
-        match shared.table.relocate(key, from, to) {
-            Some(moved) => {
-                tier.with_blobs(|blobs| blobs.add_weight(moved.weight));
-                shared.bury(from, moved.weight);
-                if moved.clean {
-                    shared.note_clean(key.clone(), to);
-                }
-            }
-            None => shared.bury(to, 0),
-        }
+        relocate(shared, key, from, to);
     }
     let freed = worn.total.saturating_sub(stored.bytes);
     shared.counters.reclaimed(freed, stored.bytes);
     shared.watchers.tell(&Event::Reclaimed { tier: tier.name.clone(), freed, copied: stored.bytes });
+    true
+}
+
+/// A frame was copied: its entry follows it, or the copy is garbage. `true`: it followed.
+pub(crate) fn relocate<K: Key, V: Send + Sync + 'static>(
+    shared: &Shared<K, V>,
+    key: &K,
+    from: Place,
+    to: Place,
+) -> bool {
+    let Some(moved) = shared.table.relocate(key, from, to) else {
+        shared.bury(to, 0);
+        return false;
+    };
+    if let Some(tier) = shared.tiers.get(to.tier()) {
+        tier.with_blobs(|blobs| blobs.add_weight(moved.weight));
+    }
+    shared.bury(from, moved.weight);
+    if moved.clean {
+        shared.note_clean(key.clone(), to);
+    }
     true
 }
 

@@ -1,17 +1,21 @@
 //! Brings new values in: at once when there is room, else when it is their turn, or straight to a tier when
 //! they can never be resident or nothing else can leave.
 
-use std::sync::{Arc, Weak, atomic::Ordering::Acquire};
+use std::{
+    sync::{Arc, Weak, atomic::Ordering::Acquire},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
 use super::{Refusal, Shared, guarded};
 use crate::{
-    Admission, EntryId, Error, MAX_WEIGHT, OnFull, Resource,
+    Admission, EntryId, Error, MAX_WEIGHT, OnFull, Resource, StoreError, TierLevel,
     entry::Phase,
     frame::frame_len,
     ledger::Share,
     table::{Item, Key, Pinning},
+    tier::Tier,
 };
 
 /// The most that all entries may weigh together: half of what the sums can hold, for those that are being
@@ -277,47 +281,45 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         need: u64,
         last: Option<&Refusal>,
     ) -> Error {
-        let levels = self.memory.levels();
+        let full = |resource, need, used, limit, source: Option<StoreError>| Error::Full {
+            operation,
+            key: key.clone(),
+            resource,
+            need,
+            used,
+            limit,
+            tiers: self.tier_levels(),
+            waited: Duration::ZERO,
+            source: source.map(Arc::new),
+        };
         match last {
             Some(Refusal::Encode(source)) => Error::Encode { key, source: source.clone() },
             Some(Refusal::RuntimeGone) => Error::RuntimeGone { operation },
-            Some(Refusal::TooLong) => Error::Full {
-                operation,
-                key,
-                resource: Resource::Spill,
-                need,
-                used: 0,
-                limit: self.tiers.iter().map(|tier| tier.store.info().max_blob).max(),
-                source: None,
-            },
-            Some(Refusal::NoRoom { need, levels }) => Error::Full {
-                operation,
-                key,
-                resource: Resource::Spill,
-                need: *need,
-                used: levels.used(),
-                limit: levels.limit,
-                source: None,
-            },
-            Some(Refusal::Failed { source, .. }) => Error::Full {
-                operation,
-                key,
-                resource: Resource::Spill,
-                need,
-                used: self.tiers.iter().map(|tier| tier.quota.levels().used()).sum(),
-                limit: None,
-                source: source.clone().map(Arc::new),
-            },
-            None => Error::Full {
-                operation,
-                key,
-                resource: Resource::Memory,
-                need,
-                used: levels.used,
-                limit: Some(levels.limit),
-                source: None,
-            },
+            Some(Refusal::TooLong) => {
+                let longest = self.tiers.iter().map(|tier| tier.store.info().max_blob).max();
+                full(Resource::Spill, need, 0, longest, None)
+            }
+            Some(Refusal::NoRoom { need, levels }) => {
+                full(Resource::Spill, *need, levels.used(), levels.limit, None)
+            }
+            Some(Refusal::Failed { source, .. }) => {
+                let used = self.tiers.iter().map(|tier| tier.quota.levels().used()).sum();
+                full(Resource::Spill, need, used, None, source.clone())
+            }
+            None => {
+                let levels = self.memory.levels();
+                full(Resource::Memory, need, levels.used, Some(levels.limit), None)
+            }
         }
+    }
+
+    fn tier_levels(&self) -> Arc<[TierLevel]> {
+        let now = Instant::now();
+        let level = |tier: &Arc<Tier<K>>| {
+            let levels = tier.quota.levels();
+            TierLevel::new(&tier.name, levels.used(), levels.limit, tier.available(now).is_err())
+        };
+        self.tiers.iter().map(level).collect()
     }
 }
 

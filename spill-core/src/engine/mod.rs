@@ -5,6 +5,7 @@
 mod audit;
 mod closer;
 mod compactor;
+mod demoter;
 mod inserter;
 mod reclaimer;
 mod restorer;
@@ -30,7 +31,7 @@ use tokio::{
 pub(crate) use self::{inserter::Newcomer, restorer::Purpose, spiller::Outcome, tasks::Tasks};
 use self::{spiller::Refusal, stage::StagePool};
 use crate::{
-    Codec, Compressor, Error, Event, Observer, Weigher,
+    Codec, Compressor, Error, Event, Observer, Weigher, chance,
     counters::Counters,
     ledger::Memory,
     queue::Queue,
@@ -45,6 +46,9 @@ const SPILLS_AT_ONCE: usize = 2;
 /// Work of up to this many bytes is done on the spot: handing it to a blocking thread would cost more (7 to
 /// 50 µs), and it keeps a runtime thread for less than about 0.1 ms.
 const INLINE: u64 = 32 << 10;
+
+/// The least that each part of the slice for buffers has.
+const LEAST_BUFFER: u64 = 64 << 10;
 
 /// At most one report of being stuck in this time.
 const STUCK_EVERY: Duration = Duration::from_secs(10);
@@ -70,6 +74,8 @@ pub(crate) struct Shared<K: Key, V> {
     pub(crate) spilling: Arc<Semaphore>,
     /// Values larger than a stage are encoded and compressed one at a time.
     pub(crate) large: Semaphore,
+    /// Blobs are moved from tier to tier one write at a time.
+    pub(crate) demoting: Semaphore,
     pub(crate) closed: AtomicBool,
     /// The spiller has ended: nobody makes room any more.
     pub(crate) ended: AtomicBool,
@@ -103,16 +109,18 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         spill_buffers: u64,
     ) -> Arc<Self> {
         let stage = tiers.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default();
-        let reading_kib = u32::try_from((spill_buffers / 2).div_ceil(1024))
-            .unwrap_or(u32::MAX >> 4)
-            .clamp(64, u32::MAX >> 4);
+        // What writing leaves of the slice is for reading, or half of that if blobs are moved between tiers.
+        let demotes = tiers.iter().any(|tier| tier.demotes());
+        let reading = (spill_buffers / if demotes { 4 } else { 2 }).max(LEAST_BUFFER);
+        let reading_kib = u32::try_from(reading.div_ceil(1024)).unwrap_or(u32::MAX).min(u32::MAX >> 4);
         Arc::new(Self {
-            owner: random(),
+            owner: chance::random(),
             stages: StagePool::new(stage, SPILLS_AT_ONCE),
             reading: Arc::new(Semaphore::new(reading_kib as usize)),
             reading_kib,
             spilling: Arc::new(Semaphore::new(SPILLS_AT_ONCE)),
             large: Semaphore::new(1),
+            demoting: Semaphore::new(1),
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             stuck: watch::channel(0).0,
@@ -142,6 +150,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         for tier in &self.tiers {
             self.tasks.spawn(reclaimer::run(self.clone(), tier.clone()));
             self.tasks.spawn(compactor::run(self.clone(), tier.clone()));
+            if tier.demotes() {
+                self.tasks.spawn(demoter::run(self.clone(), tier.clone()));
+            }
         }
     }
 
@@ -211,6 +222,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// A tier has room again: what waits for it can be tried.
     pub(crate) fn room_in_tier(&self, tier: &Tier<K>) {
         self.queue.unpark(&self.table, tier.quota.levels().room());
+        // Those in front of it may move something to it now, and it may have to.
+        let demoting = self.tiers.iter().take(usize::from(tier.index) + 1).filter(|tier| tier.demotes());
+        demoting.for_each(|tier| tier.wake_demoter.notify_one());
         self.room_news.send_replace(());
         self.wake_spiller.notify_one();
     }
@@ -331,11 +345,4 @@ pub(crate) fn guarded<R>(call: impl FnOnce() -> R) -> Result<R, String> {
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         format!("panicked: {}", text.unwrap_or_else(|| "no message".into()))
     })
-}
-
-/// A number that no other buffer has, in this process or elsewhere.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    // Seeded by the operating system.
-    RandomState::new().hash_one(std::process::id())
 }

@@ -15,8 +15,6 @@ use crate::{
     tier::Reader,
 };
 
-/// Frames of one blob are read together when no more than this lies between them.
-const GAP: u64 = 64 << 10;
 /// At most this much is read in one call, unless one frame is longer.
 const READ_AT_ONCE: u64 = 8 << 20;
 
@@ -319,7 +317,7 @@ fn goes_with<K: Key, V: Send + Sync + 'static>(run: &[Wanted<K, V>], (_, next): 
     let (Some((_, first)), Some((_, last))) = (run.first(), run.last()) else { return false };
     let same_blob = last.tier.index == next.tier.index && last.id == next.id;
     let gap = next.range.start.saturating_sub(last.range.end);
-    same_blob && gap <= GAP && next.range.end - first.range.start <= READ_AT_ONCE
+    same_blob && gap <= last.tier.store.info().read_gap && next.range.end - first.range.start <= READ_AT_ONCE
 }
 
 fn slice(read: &Bytes, start: u64, range: &Range<u64>) -> Option<Bytes> {

@@ -252,6 +252,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             if tier.available(Instant::now()).is_err() {
                 skipped = true;
+                job.failure = job.failure.or_else(|| tier.last_error());
                 continue;
             }
             left = job.spill_to(tier, left).await;
@@ -391,10 +392,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         match tier.write(id, payload).await {
             Ok(stored) => {
                 self.shared.counters.wrote(frames.len() as u64, bytes, writing.elapsed());
-                if tier.healed() {
-                    self.shared.room_news.send_replace(());
-                    self.shared.watchers.tell(&Event::TierHealed { tier: tier.name.clone() });
-                }
+                self.shared.took(tier);
                 self.enter(tier, frames, id, Stored { bytes, ..stored }, reservation, started);
                 Ok(())
             }
@@ -431,6 +429,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             return;
         };
         reservation.settle();
+        tier.wake_demoter.notify_one();
         let entries = frames.len() as u64;
         for (number, frame) in frames.into_iter().enumerate() {
             let Some(at) = tier.location(blob, number) else { continue };
@@ -495,9 +494,17 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         }
     }
 
+    /// A tier took a blob: whatever it failed at before is over.
+    pub(crate) fn took(&self, tier: &Tier<K>) {
+        if tier.healed() {
+            self.room_news.send_replace(());
+            self.watchers.tell(&Event::TierHealed { tier: tier.name.clone() });
+        }
+    }
+
     pub(crate) fn write_failed(&self, tier: &Tier<K>, error: &StoreError) {
         self.counters.write_failed();
-        let back_off = tier.failed(Instant::now(), error.retry_after());
+        let back_off = tier.failed(Instant::now(), error);
         if back_off.log {
             tracing::warn!(tier = &*tier.name, %error, retry_in = ?back_off.wait, "a tier does not take what is spilled");
         }

@@ -1,7 +1,8 @@
 //! The built-in layers around a store.
 //!
 //! [`Retry`] repeats what may pass, [`Timeout`] ends what takes too long, [`ConcurrencyLimit`] bounds what is
-//! under way at once. The contract is [`Layer`](crate::Layer); the last layer is outermost, so a limit, then
+//! under way at once, [`AdaptiveLimit`] finds that bound by itself.
+//! The contract is [`Layer`](crate::Layer); the last layer is outermost, so a limit, then
 //! a time-out, then retries gives every try its own time and its own place in the queue:
 //!
 //! ```
@@ -25,6 +26,7 @@
 //!
 //! Note that a place in the queue counts against the time-out here; in the other order it does not.
 
+mod adaptive;
 mod limit;
 mod retry;
 mod timeout;
@@ -32,6 +34,7 @@ mod timeout;
 #[cfg(test)]
 mod scripted;
 
+pub use adaptive::AdaptiveLimit;
 pub use limit::ConcurrencyLimit;
 pub use retry::Retry;
 pub use timeout::Timeout;

@@ -12,7 +12,9 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{BlobId, BlobMeta, Layer, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored};
+use crate::{
+    BlobId, BlobMeta, Layer, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored, chance::mix,
+};
 
 /// Repeats a call that failed with `Transient`, and no other: `NoSpace` above all is never repeated, because
 /// what helps there is to wait for room, which is the buffer's business.
@@ -27,7 +29,10 @@ use crate::{BlobId, BlobMeta, Layer, Payload, Store, StoreError, StoreErrorKind,
 ///   an id never has two blobs, and a store that refuses a used id is served as well. If the deleting fails
 ///   for good, that is the answer. After the last failure the blob may be there whole: delete the id.
 ///   With a [`Timeout`](super::Timeout) inside, the first put may have been dropped half way: what the
-///   store then cleans up in the background must be that put's own, never what is put again.
+///   store then cleans up in the background must be that put's own, never what is put again. A request that
+///   a service carries out only after it was given up puts the same bytes under the same id: it harms nobody
+///   as long as the blob is needed. One that arrives after the blob was deleted leaves an object that nobody
+///   counts, which goes when the store is closed or swept.
 /// - a `delete` that names what failed is repeated for those only.
 /// - a `punch` after a lost answer says how much the last try gave back.
 ///
@@ -80,7 +85,8 @@ impl Retry {
         self
     }
 
-    /// The same with this seed of chance. Processes that share a service should have different ones.
+    /// The same with this seed of chance, which is 0 unless set. Processes that share a service, and stores in
+    /// one of them, should have different ones: with the same they retry in step.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -96,14 +102,6 @@ impl Retry {
         let half = whole / 2;
         half + half.mul_f64((chance >> 48) as f64 / f64::from(1 << 16))
     }
-}
-
-/// A number in which each bit depends on every bit of `number`: the finalizer of `SplitMix64`.
-fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 impl Layer for Retry {

@@ -40,6 +40,8 @@ pub(super) struct Scripted {
     steps: Mutex<VecDeque<Step>>,
     calls: Mutex<Vec<String>>,
     at_once: Mutex<(usize, usize)>,
+    /// Calls at once that are not refused.
+    bears: Mutex<Option<usize>>,
 }
 
 /// One call under way; it is over when this is dropped.
@@ -68,6 +70,19 @@ impl Scripted {
         self.steps.lock().extend(kinds.into_iter().map(|kind| Step::Fail(error(kind))));
     }
 
+    pub(super) fn push(&self, steps: impl IntoIterator<Item = Step>) {
+        self.steps.lock().extend(steps);
+    }
+
+    /// With more calls at once than this, the one that comes last is refused.
+    pub(super) fn bears(&self, calls: usize) {
+        *self.bears.lock() = Some(calls);
+    }
+
+    pub(super) fn reset_most_at_once(&self) {
+        self.at_once.lock().1 = 0;
+    }
+
     pub(super) fn calls(&self) -> Vec<String> {
         self.calls.lock().clone()
     }
@@ -82,14 +97,18 @@ impl Scripted {
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         self.calls.lock().push(name);
-        {
+        let too_many = {
             let mut at_once = self.at_once.lock();
             at_once.0 += 1;
             at_once.1 = at_once.1.max(at_once.0);
-        }
+            self.bears.lock().is_some_and(|bears| at_once.0 > bears)
+        };
         let _under_way = UnderWay(self);
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
+        }
+        if too_many {
+            return Err(error(StoreErrorKind::Transient).with_throttled());
         }
         let step = self.steps.lock().pop_front().unwrap_or(Step::Work);
         match step {
