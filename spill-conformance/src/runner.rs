@@ -124,6 +124,8 @@ type Run = Box<dyn FnOnce() -> Verdict + Send>;
 pub struct Suite {
     subject: Arc<Subject>,
     checks: Vec<Check>,
+    /// Whether no check was taken out.
+    is_whole: bool,
 }
 
 /// What a suite is run for: a file of results is about one.
@@ -151,7 +153,7 @@ impl fmt::Debug for Suite {
 
 impl Suite {
     pub(crate) fn new(suite: &'static str, name: impl Into<String>) -> Self {
-        Self { subject: Arc::new(Subject { suite, name: name.into() }), checks: Vec::new() }
+        Self { subject: Arc::new(Subject { suite, name: name.into() }), checks: Vec::new(), is_whole: true }
     }
 
     pub(crate) fn add(&mut self, name: String, run: impl FnOnce() -> Verdict + Send + 'static) {
@@ -176,6 +178,15 @@ impl Suite {
     /// These checks and those of another suite.
     pub fn and(mut self, other: Self) -> Self {
         self.checks.extend(other.checks);
+        self.is_whole &= other.is_whole;
+        self
+    }
+
+    /// Only those checks whose names pass. What runs is then no longer all there is, so that results are not
+    /// written.
+    pub fn only(mut self, mut passes: impl FnMut(&str) -> bool) -> Self {
+        self.checks.retain(|check| passes(&check.name));
+        self.is_whole = false;
         self
     }
 
@@ -188,7 +199,7 @@ impl Suite {
     #[expect(clippy::print_stderr, reason = "the one place to say why the run failed")]
     pub fn run(self, arguments: &Arguments) -> Conclusion {
         let results: Arc<Mutex<Results>> = Arc::default();
-        let all = self.checks.len();
+        let (all, is_whole) = (self.checks.len(), self.is_whole);
         let trials = self.checks.into_iter().map(|Check { subject, name, run }| {
             let results = Arc::clone(&results);
             Trial::ignorable_test(name.clone(), move || {
@@ -205,7 +216,8 @@ impl Suite {
         });
         let mut conclusion = libtest_mimic::run(arguments, trials.collect());
         let results = results.lock();
-        if results.len() == all
+        if is_whole
+            && results.len() == all
             && let Err(error) = results::write_if_asked(&results)
         {
             eprintln!("{error}");
@@ -222,7 +234,9 @@ impl Suite {
         for Check { subject, name, run } in self.checks {
             results.push((subject, CheckResult { name, verdict: run().into() }));
         }
-        if let Err(error) = results::write_if_asked(&results) {
+        if self.is_whole
+            && let Err(error) = results::write_if_asked(&results)
+        {
             let name = "the file of results".to_owned();
             results
                 .push((self.subject, CheckResult { name, verdict: CheckVerdict::Failed(error.to_string()) }));

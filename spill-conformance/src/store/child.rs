@@ -308,7 +308,13 @@ impl Child {
     pub(super) async fn end(mut self) -> Verdict {
         self.expect("fine").await?;
         let Some(mut process) = self.process.take() else { return Ok(()) };
-        let ended = tokio::task::spawn_blocking(move || process.wait());
+        // Waiting closes the input, which would end it before its time.
+        let input = process.stdin.take();
+        let ended = tokio::task::spawn_blocking(move || {
+            let ended = process.wait();
+            drop(input);
+            ended
+        });
         let status = ended.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         ensure!(status.success(), "the other process ended with {status}");
         Ok(())
