@@ -182,6 +182,23 @@ async fn f03_no_space_in_the_middle_of_a_blob_leaves_nothing_and_the_id_can_be_u
 }
 
 #[tokio::test]
+async fn f03_what_a_failed_put_could_not_remove_is_replaced() {
+    let (_root, options) = root();
+    let broken = Arc::new(Mutex::new(true));
+    let is_broken = Arc::clone(&broken);
+    let faults = Faults::new(move |call, _| {
+        if *is_broken.lock() && matches!(call, "write" | "unlink") { Err(Errno::IO.into()) } else { Ok(()) }
+    });
+    let (store, _) = open(options, faults).await;
+    assert_eq!(store.put(ID, pattern(100).into()).await.unwrap_err().kind(), StoreErrorKind::Other);
+    *broken.lock() = false;
+    assert_eq!(files(&store), [format!("{ID}.part"), "lock".to_owned()]);
+    store.put(ID, pattern(70).into()).await.unwrap();
+    assert_eq!(store.get(ID, 0..70).await.unwrap(), pattern(70));
+    assert_eq!(files(&store), [format!("{ID}.blob"), "lock".to_owned()]);
+}
+
+#[tokio::test]
 async fn s01_a_put_whose_future_is_dropped_at_any_call_leaves_nothing() {
     for stopping in ["create", "write", "sync_file", "publish", "sync_directory"] {
         let (_root, options) = root();

@@ -66,3 +66,9 @@ pub use factory::FsFactory;
 pub use options::{FsOptions, ParseReserveFreeError, ReserveFree};
 pub use session::{SweepReport, sweep};
 pub use store::FsStore;
+
+/// The seam for tests of this crate; no part of what it promises.
+#[doc(hidden)]
+pub mod seam {
+    pub use crate::sys::{Space, Sys, System};
+}

@@ -22,7 +22,10 @@ use rustix::{
 };
 use spill_core::{StoreError, StoreErrorKind};
 
-use crate::{FsOptions, sys};
+use crate::{
+    FsOptions,
+    sys::{self, Sys, System},
+};
 
 const ROOT_LOCK: &str = ".spill-lock";
 const SESSION_LOCK: &str = "lock";
@@ -159,8 +162,10 @@ impl Root {
         let wrong = |error: io::Error| refused(operation, &self.path, &error);
         let mut report = SweepReport::default();
         let mut seen = BTreeSet::new();
-        // Without the lock: a session that is being born now is not dead.
-        if self.session_names().map_err(wrong)?.is_empty() {
+        // Without the lock: a session that is being born now is not dead. A lock file without a session is left
+        // by a process that died in between.
+        let has_lock = sys::size(&self.directory, ROOT_LOCK).map_err(wrong)?.is_some();
+        if !has_lock && self.session_names().map_err(wrong)?.is_empty() {
             return Ok(report);
         }
         loop {
@@ -198,7 +203,7 @@ impl Root {
 
     fn remove_dead(&self, operation: &'static str, name: &str, directory: &File, report: &mut SweepReport) {
         let path = self.path.join(name);
-        let removed = remove_blobs(directory).and_then(|bytes| {
+        let removed = remove_blobs(&System, directory).and_then(|bytes| {
             let _lock = self.lock(operation).map_err(io::Error::other)?;
             remove_directory(&self.directory, name, directory).map(|()| bytes)
         });
@@ -293,9 +298,9 @@ impl Session {
     }
 
     /// Removes the blobs and the directory, and lets go of the lock. Nothing to do when it is gone already.
-    pub(crate) fn remove(&self) -> Result<(), StoreError> {
+    pub(crate) fn remove(&self, sys: &dyn Sys) -> Result<(), StoreError> {
         let Some(held) = self.lock.lock().take() else { return Ok(()) };
-        let removed = self.remove_held();
+        let removed = self.remove_held(sys);
         if removed.is_err() {
             // Still ours, so that closing again can try again.
             *self.lock.lock() = Some(held);
@@ -303,12 +308,12 @@ impl Session {
         removed
     }
 
-    fn remove_held(&self) -> Result<(), StoreError> {
+    fn remove_held(&self, sys: &dyn Sys) -> Result<(), StoreError> {
         let wrong = |error: io::Error| {
             error_at(sys::kind(&error), "close", &self.path)
                 .with_source(format!("{error}; remove what is in the way, then close again or sweep"))
         };
-        remove_blobs(&self.directory).map_err(wrong)?;
+        remove_blobs(sys, &self.directory).map_err(wrong)?;
         if self.root.directory.metadata().map_err(wrong)?.nlink() == 0 {
             // Somebody removed the root with all that was in it.
             return Ok(());
@@ -355,17 +360,17 @@ fn take_session_lock(directory: &File) -> io::Result<File> {
 }
 
 /// Removes blobs and unfinished ones; the bytes they took. Tries all of them before it fails.
-fn remove_blobs(directory: &File) -> io::Result<u64> {
+fn remove_blobs(sys: &dyn Sys, directory: &File) -> io::Result<u64> {
     let mut bytes = 0;
     // Names may be skipped while others are removed, so until none is found.
     loop {
         let (mut removed, mut failed) = (0usize, None);
-        sys::for_each_name(directory, |name| {
+        sys.names(directory, &mut |name| {
             if !sys::is_ours(name) {
                 return;
             }
             let size = sys::size(directory, name).ok().flatten().map_or(0, |(_, allocated)| allocated);
-            match sys::unlink(directory, name) {
+            match sys.unlink(directory, name) {
                 Ok(()) => (removed, bytes) = (removed + 1, bytes + size),
                 Err(error) if sys::is_missing(&error) => {}
                 Err(error) => failed = Some(io::Error::new(error.kind(), format!("{name}: {error}"))),

@@ -3,7 +3,7 @@
 //! How a blob is written is in `write`, what is kept open in `files`, the directory in `session`.
 
 use std::{
-    collections::BinaryHeap,
+    collections::{BinaryHeap, HashSet},
     fs::File,
     io,
     ops::Range,
@@ -17,6 +17,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::{fs::OFlags, io::Errno};
 use spill_core::{
     BlobId, BlobMeta, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored, format_bytes,
@@ -82,6 +83,8 @@ struct Inner {
     durability: Durability,
     /// Bytes of the puts under way, of which the file system may not know yet.
     in_flight: AtomicU64,
+    /// Blobs being put.
+    writing: Mutex<HashSet<BlobId>>,
 }
 
 impl FsStore {
@@ -97,7 +100,9 @@ impl FsStore {
         Self::open_with(options, Arc::new(System)).await
     }
 
-    pub(crate) async fn open_with(options: FsOptions, sys: Arc<dyn Sys>) -> Result<Self, StoreError> {
+    /// The same over other system calls, for tests of this crate.
+    #[doc(hidden)]
+    pub async fn open_with(options: FsOptions, sys: Arc<dyn Sys>) -> Result<Self, StoreError> {
         let target = options.root.display().to_string();
         on_blocking_thread("open", &target, move || Self::open_blocking(&options, sys)).await?
     }
@@ -125,6 +130,7 @@ impl FsStore {
                 reserve_free: options.reserve_free,
                 durability: Durability { durable: options.durable, block_size },
                 in_flight: AtomicU64::new(0),
+                writing: Mutex::default(),
             }),
         })
     }
@@ -230,7 +236,7 @@ impl Store for FsStore {
         all.iter().for_each(|(sort, _)| sort.close());
         self.run_in("close", places, |inner| {
             inner.files.clear();
-            inner.session.remove()
+            inner.session.remove(&*inner.sys)
         })
         .await
     }
@@ -256,10 +262,6 @@ impl Inner {
     fn put(&self, id: BlobId, blob: &Payload, wanted: &Wanted) -> Result<Stored, StoreError> {
         let directory = self.session.directory();
         let failed = |error: io::Error| match Errno::from_io_error(&error) {
-            Some(Errno::EXIST) => self
-                .error(StoreErrorKind::Transient, "put")
-                .with_blob(id)
-                .with_source("an earlier put of this blob has not ended; repeat it later, or use a new id"),
             Some(Errno::NOENT) => self.error(StoreErrorKind::Other, "put").with_blob(id).with_source(
                 "the session directory was removed while in use; open the store again, and let nothing but \
                  a sweep remove sessions",
@@ -268,7 +270,11 @@ impl Inner {
         };
         let bytes = blob.len() as u64;
         let _in_flight = self.take_space(id, bytes)?;
-        // Only one call at a time can have this file, so no blob of this id appears after the check.
+        // Only one call at a time writes this blob, so none of this id appears after the check.
+        let _writing = Writing::begin(&self.writing, id).ok_or_else(|| {
+            let source = "an earlier put of this blob has not ended; repeat it later, or use a new id";
+            self.error(StoreErrorKind::Transient, "put").with_blob(id).with_source(source)
+        })?;
         let file = NewFile::create(&*self.sys, directory, sys::part_name(id)).map_err(failed)?;
         let name = sys::blob_name(id);
         if sys::size(directory, &name).map_err(failed)?.is_some() {
@@ -376,7 +382,7 @@ impl Inner {
         // A blob may be deleted between the two looks at it: a short page would pass for the last one.
         while page.len() < limit {
             let wanted = limit - page.len();
-            let ids = ids_after(directory, after, wanted).map_err(failed)?;
+            let ids = ids_after(&*self.sys, directory, after, wanted).map_err(failed)?;
             let is_last = ids.len() < wanted;
             after = ids.last().copied();
             for id in ids {
@@ -389,6 +395,26 @@ impl Inner {
             }
         }
         Ok(page)
+    }
+}
+
+/// A blob being put, by nobody else.
+#[derive(Debug)]
+struct Writing<'a> {
+    all: &'a Mutex<HashSet<BlobId>>,
+    id: BlobId,
+}
+
+impl<'a> Writing<'a> {
+    fn begin(all: &'a Mutex<HashSet<BlobId>>, id: BlobId) -> Option<Self> {
+        let is_first = all.lock().insert(id);
+        is_first.then(|| Self { all, id })
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.id);
     }
 }
 
@@ -405,9 +431,14 @@ impl Drop for InFlight<'_> {
 }
 
 /// The lowest ids after `after`, at most `limit` of them, in order. Keeps no more than these in memory.
-fn ids_after(directory: &File, after: Option<BlobId>, limit: usize) -> io::Result<Vec<BlobId>> {
+fn ids_after(
+    sys: &dyn Sys,
+    directory: &File,
+    after: Option<BlobId>,
+    limit: usize,
+) -> io::Result<Vec<BlobId>> {
     let mut lowest = BinaryHeap::new();
-    sys::for_each_name(directory, |name| {
+    sys.names(directory, &mut |name| {
         let Some(id) = sys::blob_of(name) else { return };
         if after.is_some_and(|after| id <= after) {
             return;

@@ -1,7 +1,8 @@
 //! The system calls a store makes, and what their errors mean.
 //!
 //! Everything is done relative to an open directory, so that a directory that is renamed or replaced under
-//! our feet can't lead us elsewhere. [`Sys`] is the seam at which tests record calls and let them fail.
+//! our feet can't lead us elsewhere. [`Sys`] is the seam at which tests record calls and let them fail; the
+//! crate shows it to its own integration tests only.
 
 use std::{
     ffi::CStr,
@@ -21,7 +22,7 @@ use spill_core::{BlobId, StoreErrorKind};
 pub(crate) const BLOCK: u64 = 512;
 
 /// The calls that make up the operations on blobs. Each does what the system does unless a test says other.
-pub(crate) trait Sys: fmt::Debug + Send + Sync + 'static {
+pub trait Sys: fmt::Debug + Send + Sync + 'static {
     /// Makes a file for its owner alone; fails when there is one.
     fn create(&self, directory: &File, name: &str) -> io::Result<File> {
         open(directory, name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
@@ -63,6 +64,11 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync + 'static {
         Ok(rustix::io::pread(file, spare, offset)?)
     }
 
+    /// Calls `visit` with each name in a directory.
+    fn names(&self, directory: &File, visit: &mut dyn FnMut(&str)) -> io::Result<()> {
+        for_each_name(directory, visit)
+    }
+
     /// The size of the file system, and what of it is free for this user.
     fn space(&self, directory: &File) -> io::Result<Space> {
         let space = retry_on_intr(|| rustix::fs::fstatvfs(directory))?;
@@ -73,15 +79,17 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync + 'static {
 
 /// The system as it is.
 #[derive(Debug)]
-pub(crate) struct System;
+pub struct System;
 
 impl Sys for System {}
 
 /// How full a file system is, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Space {
-    pub(crate) size: u64,
-    pub(crate) free: u64,
+pub struct Space {
+    /// Of the file system, used or not.
+    pub size: u64,
+    /// What this user can still take.
+    pub free: u64,
 }
 
 /// Opens a file in `directory`; one that is made is its owner's alone. Symbolic links are refused.

@@ -74,8 +74,16 @@ pub(crate) struct NewFile<'a> {
 }
 
 impl<'a> NewFile<'a> {
+    /// Makes the file. The caller sees to it that nobody else writes one of this name: one that is there is
+    /// what an earlier put could not remove, and is replaced.
     pub(crate) fn create(sys: &'a dyn Sys, directory: &'a File, name: String) -> io::Result<Self> {
-        let file = sys.create(directory, &name)?;
+        let file = match sys.create(directory, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                sys.unlink(directory, &name)?;
+                sys.create(directory, &name)?
+            }
+            created => created?,
+        };
         Ok(Self { sys, directory, file, name, kept: false })
     }
 

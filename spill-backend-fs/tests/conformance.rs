@@ -1,31 +1,60 @@
 //! The conformance suite over the local-file store.
 
-use std::{fs, path::Path, process::ExitCode, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{self, ExitCode},
+    sync::Arc,
+};
 
 use spill_backend_fs::{FsOptions, FsStore};
-use spill_conformance::{Arguments, StoreHarness, run_store_suite};
+use spill_conformance::{Arguments, StoreHarness, Trouble, run_store_suite};
 use spill_core::{BoxError, Store};
 
+#[path = "support/troubled.rs"]
+mod troubled;
+
+use troubled::Troubled;
+
+/// Where a namespace is, in this process and in those it starts.
+fn place(namespace: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("fs-conformance").join(namespace)
+}
+
+fn options(namespace: &str) -> FsOptions {
+    FsOptions::new(place(namespace)).allow_tmpfs(true)
+}
+
 fn main() -> ExitCode {
-    let Ok(root) = tempfile::tempdir() else { return ExitCode::FAILURE };
-    let place = |root: &Path| {
-        let root = root.to_owned();
-        move |namespace: String| root.join(namespace)
-    };
-    let (open_at, look_at, plant_at) = (place(root.path()), place(root.path()), place(root.path()));
-    let harness = StoreHarness::new(move |namespace| {
-        let options = FsOptions::new(open_at(namespace)).allow_tmpfs(true);
-        async move { Ok(Arc::new(FsStore::open(options).await?) as Arc<dyn Store>) }
+    let harness = StoreHarness::new(|namespace| async move {
+        Ok(Arc::new(FsStore::open(options(&namespace)).await?) as Arc<dyn Store>)
     })
-    .with_leftovers(move |namespace| {
-        let place = look_at(namespace);
-        async move { entries(&place, "") }
+    .named("fs")
+    .with_leftovers(|namespace| async move { entries(&place(&namespace), "") })
+    .with_foreign(|namespace| async move { plant(&place(&namespace)) })
+    .with_processes()
+    .with_sweep(|namespace| async move {
+        let swept = tokio::task::spawn_blocking(move || spill_backend_fs::sweep(&place(&namespace)));
+        Ok(swept.await??.removed as u64)
     })
-    .with_foreign(move |namespace| {
-        let place = plant_at(namespace);
-        async move { plant(&place) }
-    });
-    run_store_suite(&Arguments::from_args(), harness).exit_code()
+    .with_faults(Trouble::OF_FILES, |namespace, medium| async move {
+        let options = options(&namespace).durable(true);
+        Ok(Arc::new(FsStore::open_with(options, Arc::new(Troubled(medium))).await?) as Arc<dyn Store>)
+    })
+    .waive("faults/get_has_a_flipped_bit", "bytes are verified by the frames above the store, not by it");
+    let conclusion = run_store_suite(&Arguments::from_args(), harness);
+    clear();
+    conclusion.exit_code()
+}
+
+/// Removes the directories of this run; those of others may be in use.
+fn clear() {
+    let own = format!("-{}-", process::id());
+    let Ok(entries) = fs::read_dir(place("")) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().contains(&own)) {
+        // What can't be removed is in the build directory, and goes with it.
+        let _ = fs::remove_dir_all(entry.path());
+    }
 }
 
 /// Everything below a directory; directories end in a slash.

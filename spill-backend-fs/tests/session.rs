@@ -430,3 +430,11 @@ impl Drop for Mounted {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
+
+#[test]
+fn s05_a_lock_file_that_a_dead_process_left_is_swept() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join(".spill-lock"), b"").unwrap();
+    assert_eq!(spill_backend_fs::sweep(root.path()).unwrap().removed, 0);
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+}

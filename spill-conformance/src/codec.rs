@@ -45,7 +45,7 @@ where
         ("works_from_many_threads", works_from_many_threads),
     ];
     let subject = Arc::new(Subject { codec, samples });
-    let mut suite = Suite::new();
+    let mut suite = Suite::new("codec", name);
     for (check_name, check) in checks {
         let subject = Arc::clone(&subject);
         suite.add_bounded(format!("codec/{name}/{check_name}"), LIMIT, move || check(&subject));

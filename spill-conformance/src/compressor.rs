@@ -66,7 +66,7 @@ pub fn compressor_suite(compressor: Arc<dyn Compressor>) -> Suite {
         ("garbage_never_panics", garbage_never_panics),
         ("works_from_many_threads", works_from_many_threads),
     ];
-    let mut suite = Suite::new();
+    let mut suite = Suite::new("compressor", compressor.name());
     for (name, check) in checks {
         let compressor = Arc::clone(&compressor);
         let name = format!("compressor/{}/{name}", compressor.name());

@@ -67,9 +67,11 @@
 mod codec;
 mod compressor;
 mod fault;
+mod medium;
 mod policy;
 mod proxy;
 mod random;
+mod results;
 mod runner;
 mod store;
 mod watchdog;
@@ -80,7 +82,9 @@ pub use fault::{
     Call, Calls, Counts, Damage, Fault, FaultStore, Faults, Gate, Operation, Outcome, RECORD_LIMIT,
 };
 pub use libtest_mimic::{Arguments, Conclusion};
+pub use medium::{Access, Medium, Trouble};
 pub use policy::policy_suite;
 pub use proxy::{Proxy, Traffic, Weather};
+pub use results::{REPORT_VARIABLE, results_table};
 pub use runner::{CheckResult, CheckVerdict, Report, Suite};
 pub use store::{Case, Group, Need, StoreHarness, run_store_suite, store_cases, store_suite};

@@ -67,7 +67,7 @@ where
     ];
     let make = Arc::new(make);
     let policy_name = make().name();
-    let mut suite = Suite::new();
+    let mut suite = Suite::new("policy", policy_name);
     for (name, check) in checks {
         let make = Arc::clone(&make);
         suite.add_bounded(format!("policy/{policy_name}/{name}"), LIMIT, move || check(&*make));
@@ -279,10 +279,7 @@ fn extreme_weights_work(make: &dyn Fn() -> Box<dyn Policy>) -> Verdict {
 
 fn random_operations_agree_with_a_model(make: &dyn Fn() -> Box<dyn Policy>) -> Verdict {
     for seed in 1..=SEEDS {
-        random_run(make, seed).map_err(|stop| match stop {
-            Stop::Failed(message) => Stop::Failed(format!("seed {seed}: {message}")),
-            skipped @ Stop::Skipped(_) => skipped,
-        })?;
+        random_run(make, seed).map_err(|stop| stop.at(format_args!("seed {seed}")))?;
     }
     Ok(())
 }

@@ -6,21 +6,39 @@
 use std::{
     any::Any,
     fmt,
-    sync::mpsc::{self, RecvTimeoutError},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::Duration,
 };
 
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
+use parking_lot::Mutex;
 use spill_core::{CodecError, CompressError, StoreError};
+
+use crate::results;
 
 /// Why a check did not pass.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The implementation does something wrong.
     Failed(String),
-    /// There is nothing to check here, for this reason.
-    Skipped(String),
+    /// The author declared that it does not hold, for this reason.
+    Waived(String),
+    /// There is nothing to check here, or the harness lacks something, for this reason.
+    NotApplicable(String),
+}
+
+impl Stop {
+    /// The same, saying where it happened.
+    pub(crate) fn at(self, place: impl fmt::Display) -> Self {
+        match self {
+            Self::Failed(message) => Self::Failed(format!("{place}: {message}")),
+            other => other,
+        }
+    }
 }
 
 /// What a check says.
@@ -104,8 +122,28 @@ type Run = Box<dyn FnOnce() -> Verdict + Send>;
 /// ```
 #[must_use = "a suite does nothing until it is run"]
 pub struct Suite {
-    checks: Vec<(String, Run)>,
+    subject: Arc<Subject>,
+    checks: Vec<Check>,
+    /// Whether no check was taken out.
+    is_whole: bool,
 }
+
+/// What a suite is run for: a file of results is about one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Subject {
+    /// Which suite: `store`, `compressor`, `codec`, `policy`.
+    pub(crate) suite: &'static str,
+    pub(crate) name: String,
+}
+
+struct Check {
+    subject: Arc<Subject>,
+    name: String,
+    run: Run,
+}
+
+/// How checks went so far, for the file of results.
+type Results = Vec<(Arc<Subject>, CheckResult)>;
 
 impl fmt::Debug for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,12 +152,12 @@ impl fmt::Debug for Suite {
 }
 
 impl Suite {
-    pub(crate) fn new() -> Self {
-        Self { checks: Vec::new() }
+    pub(crate) fn new(suite: &'static str, name: impl Into<String>) -> Self {
+        Self { subject: Arc::new(Subject { suite, name: name.into() }), checks: Vec::new(), is_whole: true }
     }
 
     pub(crate) fn add(&mut self, name: String, run: impl FnOnce() -> Verdict + Send + 'static) {
-        self.checks.push((name, Box::new(run)));
+        self.checks.push(Check { subject: Arc::clone(&self.subject), name, run: Box::new(run) });
     }
 
     /// Adds a check that runs on a thread of its own, for at most `limit`.
@@ -134,37 +172,76 @@ impl Suite {
 
     /// The names of the checks, in the order they run.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.checks.iter().map(|(name, _)| name.as_str())
+        self.checks.iter().map(|check| check.name.as_str())
     }
 
     /// These checks and those of another suite.
     pub fn and(mut self, other: Self) -> Self {
         self.checks.extend(other.checks);
+        self.is_whole &= other.is_whole;
+        self
+    }
+
+    /// Only those checks whose names pass. What runs is then no longer all there is, so that results are not
+    /// written.
+    pub fn only(mut self, mut passes: impl FnMut(&str) -> bool) -> Self {
+        self.checks.retain(|check| passes(&check.name));
+        self.is_whole = false;
         self
     }
 
     /// Runs every check as a test with a name, several at once, and prints as `cargo test` does. Takes the
     /// usual arguments: filters, `--exact`, `--test-threads`, `--list`. A waived check is shown as ignored
     /// with its reason.
+    ///
+    /// When [`REPORT_VARIABLE`](crate::REPORT_VARIABLE) is set and no check was left out, the results are
+    /// written there, for [`results_table`](crate::results_table). That they can't be counts as a failure.
+    #[expect(clippy::print_stderr, reason = "the one place to say why the run failed")]
     pub fn run(self, arguments: &Arguments) -> Conclusion {
-        let trials = self.checks.into_iter().map(|(name, run)| {
-            Trial::ignorable_test(name, move || match run() {
-                Ok(()) => Ok(Completion::Completed),
-                Err(Stop::Skipped(reason)) => Ok(Completion::ignored_with(reason)),
-                Err(Stop::Failed(message)) => Err(Failed::from(message)),
+        let results: Arc<Mutex<Results>> = Arc::default();
+        let (all, is_whole) = (self.checks.len(), self.is_whole);
+        let trials = self.checks.into_iter().map(|Check { subject, name, run }| {
+            let results = Arc::clone(&results);
+            Trial::ignorable_test(name.clone(), move || {
+                let verdict = CheckVerdict::from(run());
+                results.lock().push((subject, CheckResult { name, verdict: verdict.clone() }));
+                match verdict {
+                    CheckVerdict::Passed => Ok(Completion::Completed),
+                    CheckVerdict::Waived(reason) | CheckVerdict::NotApplicable(reason) => {
+                        Ok(Completion::ignored_with(reason))
+                    }
+                    CheckVerdict::Failed(message) => Err(Failed::from(message)),
+                }
             })
         });
-        libtest_mimic::run(arguments, trials.collect())
+        let mut conclusion = libtest_mimic::run(arguments, trials.collect());
+        let results = results.lock();
+        if is_whole
+            && results.len() == all
+            && let Err(error) = results::write_if_asked(&results)
+        {
+            eprintln!("{error}");
+            conclusion.num_failed += 1;
+        }
+        conclusion
     }
 
     /// Runs every check, one after the other, and says how they went. For use inside a plain `#[test]`.
+    ///
+    /// Writes the results as [`run`](Self::run) does.
     pub fn report(self) -> Report {
-        let results = self.checks.into_iter().map(|(name, run)| match run() {
-            Ok(()) => CheckResult { name, verdict: CheckVerdict::Passed },
-            Err(Stop::Skipped(reason)) => CheckResult { name, verdict: CheckVerdict::Skipped(reason) },
-            Err(Stop::Failed(message)) => CheckResult { name, verdict: CheckVerdict::Failed(message) },
-        });
-        Report { results: results.collect() }
+        let mut results: Results = Vec::new();
+        for Check { subject, name, run } in self.checks {
+            results.push((subject, CheckResult { name, verdict: run().into() }));
+        }
+        if self.is_whole
+            && let Err(error) = results::write_if_asked(&results)
+        {
+            let name = "the file of results".to_owned();
+            results
+                .push((self.subject, CheckResult { name, verdict: CheckVerdict::Failed(error.to_string()) }));
+        }
+        Report { results: results.into_iter().map(|(_, result)| result).collect() }
     }
 }
 
@@ -173,10 +250,23 @@ impl Suite {
 pub enum CheckVerdict {
     /// As it should.
     Passed,
-    /// It was not run: waived, or there is nothing to check; with the reason.
-    Skipped(String),
+    /// The author declared that it does not hold, and why.
+    Waived(String),
+    /// There is nothing to check, or the harness lacks something; with what.
+    NotApplicable(String),
     /// The implementation does something wrong; with what.
     Failed(String),
+}
+
+impl From<Verdict> for CheckVerdict {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Ok(()) => Self::Passed,
+            Err(Stop::Waived(reason)) => Self::Waived(reason),
+            Err(Stop::NotApplicable(reason)) => Self::NotApplicable(reason),
+            Err(Stop::Failed(message)) => Self::Failed(message),
+        }
+    }
 }
 
 /// One check and how it went.
@@ -206,9 +296,9 @@ impl Report {
         self.named(|verdict| matches!(verdict, CheckVerdict::Failed(_)))
     }
 
-    /// The names of the checks that were not run.
+    /// The names of the checks that were not run: waived or not applicable.
     pub fn skipped(&self) -> impl Iterator<Item = &str> {
-        self.named(|verdict| matches!(verdict, CheckVerdict::Skipped(_)))
+        self.named(|verdict| matches!(verdict, CheckVerdict::Waived(_) | CheckVerdict::NotApplicable(_)))
     }
 
     /// How many checks passed.
@@ -242,7 +332,8 @@ impl fmt::Display for Report {
         for CheckResult { name, verdict } in &self.results {
             match verdict {
                 CheckVerdict::Passed => {}
-                CheckVerdict::Skipped(reason) => writeln!(f, "skipped {name}: {reason}")?,
+                CheckVerdict::Waived(reason) => writeln!(f, "waived {name}: {reason}")?,
+                CheckVerdict::NotApplicable(reason) => writeln!(f, "skipped {name}: {reason}")?,
                 CheckVerdict::Failed(message) => writeln!(f, "FAILED {name}: {message}")?,
             }
         }
@@ -287,7 +378,7 @@ mod tests {
     use super::*;
 
     fn one(limit: Duration, run: impl FnOnce() -> Verdict + Send + 'static) -> CheckVerdict {
-        let mut suite = Suite::new();
+        let mut suite = Suite::new("store", "one");
         suite.add_bounded("one".into(), limit, run);
         suite.report().results()[0].verdict.clone()
     }
@@ -312,14 +403,15 @@ mod tests {
 
     #[test]
     fn a_report_tells_what_failed_and_what_was_skipped() {
-        let mut suite = Suite::new();
+        let mut suite = Suite::new("store", "mine");
         suite.add("fine".into(), || Ok(()));
         suite.add("bad".into(), || Err("wrong".into()));
-        suite.add("other".into(), || Err(Stop::Skipped("waived".into())));
+        suite.add("other".into(), || Err(Stop::Waived("not here".into())));
+        suite.add("none".into(), || Err(Stop::NotApplicable("needs more".into())));
         let report = suite.report();
         assert_eq!(
             report.to_string(),
-            "FAILED bad: wrong\nskipped other: waived\n1 passed, 1 failed, 1 skipped"
+            "FAILED bad: wrong\nwaived other: not here\nskipped none: needs more\n1 passed, 1 failed, 2 skipped"
         );
     }
 }

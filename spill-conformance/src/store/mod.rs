@@ -1,6 +1,8 @@
 //! The suite for stores: what an author hands in, and how a case runs. The cases are in `cases`, by group.
 
 mod cases;
+mod child;
+mod harness;
 mod place;
 
 use std::{
@@ -14,8 +16,8 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use libtest_mimic::{Arguments, Conclusion};
-use spill_core::{BoxError, Store, StoreError};
 
+pub use self::harness::{Need, StoreHarness};
 use self::place::{Place, Wrap};
 use crate::{
     runner::{Stop, Suite, Verdict, bounded},
@@ -27,132 +29,6 @@ use crate::{
 const BLOCKED: Duration = Duration::from_millis(300);
 /// A case whose runtime was blocked runs again, and fails when it is blocked each time.
 const BLOCKED_RUNS: u32 = 3;
-
-type OpenFuture = BoxFuture<'static, Result<Arc<dyn Store>, StoreError>>;
-type LeftoversFuture = BoxFuture<'static, Result<Vec<String>, BoxError>>;
-type ForeignFuture = BoxFuture<'static, Result<(), BoxError>>;
-
-/// What an author hands in: how to open a store, what else the suite may do, and what is waived.
-#[derive(Clone)]
-pub struct StoreHarness {
-    open: Arc<dyn Fn(String) -> OpenFuture + Send + Sync>,
-    leftovers: Option<Arc<dyn Fn(String) -> LeftoversFuture + Send + Sync>>,
-    foreign: Option<Arc<dyn Fn(String) -> ForeignFuture + Send + Sync>>,
-    waivers: Vec<(String, String)>,
-    time_limit: Duration,
-    settle_limit: Duration,
-}
-
-impl fmt::Debug for StoreHarness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreHarness")
-            .field("waivers", &self.waivers)
-            .field("time_limit", &self.time_limit)
-            .finish_non_exhaustive()
-    }
-}
-
-impl StoreHarness {
-    /// Opens stores by `open(namespace)`.
-    ///
-    /// A namespace is a name of letters, digits, `-` and `_` that no other case and no other run uses: make it a
-    /// directory or a prefix. Opening one twice must give two sessions of the same place.
-    pub fn new<F>(open: impl Fn(String) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<Arc<dyn Store>, StoreError>> + Send + 'static,
-    {
-        Self {
-            open: Arc::new(move |namespace| Box::pin(open(namespace))),
-            leftovers: None,
-            foreign: None,
-            waivers: Vec::new(),
-            time_limit: Duration::from_secs(60),
-            settle_limit: Duration::from_secs(5),
-        }
-    }
-
-    /// Lets the suite look past the store at what is really in a namespace: `leftovers(namespace)` lists
-    /// files, objects, unfinished uploads, and directories but the place itself, each by a name for messages
-    /// that ends in `/` for a directory. Unlocks the cases that need [`Need::Leftovers`].
-    #[must_use]
-    pub fn with_leftovers<F>(mut self, leftovers: impl Fn(String) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<Vec<String>, BoxError>> + Send + 'static,
-    {
-        self.leftovers = Some(Arc::new(move |namespace| Box::pin(leftovers(namespace))));
-        self
-    }
-
-    /// Lets the suite plant things that are not the store's: `plant(namespace)` is called while a session
-    /// is open and puts foreign things beside its blobs, with names of many kinds. Unlocks the cases that
-    /// need [`Need::Foreign`].
-    #[must_use]
-    pub fn with_foreign<F>(mut self, plant: impl Fn(String) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<(), BoxError>> + Send + 'static,
-    {
-        self.foreign = Some(Arc::new(move |namespace| Box::pin(plant(namespace))));
-        self
-    }
-
-    /// Declares that a case (`group/name`) does not hold for this store, and why. It is not run, and shown
-    /// with the reason. A name that is no case fails the suite.
-    #[must_use]
-    pub fn waive(mut self, case: impl Into<String>, reason: impl Into<String>) -> Self {
-        self.waivers.push((case.into(), reason.into()));
-        self
-    }
-
-    /// The most a case may take, 60 seconds unless set. Raise it for a store that is far away.
-    #[must_use]
-    pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit = limit;
-        self
-    }
-
-    /// The most that may pass until what a store does *soon after* a call is done, 5 seconds unless set:
-    /// clearing away a put that was cancelled.
-    #[must_use]
-    pub fn settle_limit(mut self, limit: Duration) -> Self {
-        self.settle_limit = limit;
-        self
-    }
-
-    fn reason_to_skip(&self, case: &Case) -> Option<String> {
-        let name = case.full_name();
-        let waiver = self.waivers.iter().find(|(waived, _)| *waived == name);
-        waiver.map(|(_, reason)| format!("waived: {reason}")).or_else(|| {
-            let missing = case.needs.iter().find(|need| !self.gives(**need))?;
-            Some(format!("needs `StoreHarness::{}`", missing.method()))
-        })
-    }
-
-    fn gives(&self, need: Need) -> bool {
-        match need {
-            Need::Leftovers => self.leftovers.is_some(),
-            Need::Foreign => self.foreign.is_some(),
-        }
-    }
-}
-
-/// What a case needs beyond an open store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Need {
-    /// [`StoreHarness::with_leftovers`].
-    Leftovers,
-    /// [`StoreHarness::with_foreign`].
-    Foreign,
-}
-
-impl Need {
-    fn method(self) -> &'static str {
-        match self {
-            Self::Leftovers => "with_leftovers",
-            Self::Foreign => "with_foreign",
-        }
-    }
-}
 
 /// What a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -184,6 +60,12 @@ pub enum Group {
     Payloads,
     /// Space given back from within a blob.
     Punch,
+    /// Trouble in the medium, at every call of it.
+    Faults,
+    /// What dead sessions left is removed, and nothing else.
+    Sweep,
+    /// Several processes in one place, and killed ones.
+    Processes,
 }
 
 impl Group {
@@ -203,6 +85,9 @@ impl Group {
             Self::Close => "close",
             Self::Payloads => "payloads",
             Self::Punch => "punch",
+            Self::Faults => "faults",
+            Self::Sweep => "sweep",
+            Self::Processes => "processes",
         }
     }
 }
@@ -268,7 +153,7 @@ impl Flavour {
 
 /// The cases for one store as a suite: each on both kinds of runtime.
 pub fn store_suite(harness: StoreHarness) -> Suite {
-    let mut suite = Suite::new();
+    let mut suite = Suite::new("store", &harness.name);
     let cases = store_cases();
     for (waived, _) in &harness.waivers {
         if cases.iter().all(|case| case.full_name() != *waived) {
@@ -281,7 +166,7 @@ pub fn store_suite(harness: StoreHarness) -> Suite {
         for flavour in [Flavour::CurrentThread, Flavour::MultiThread] {
             let (name, harness) = (format!("{}/{}", case.full_name(), flavour.name()), Arc::clone(&harness));
             suite.add(name, move || match harness.reason_to_skip(&case) {
-                Some(reason) => Err(Stop::Skipped(reason)),
+                Some(reason) => Err(reason),
                 None => run_case(case, &harness, flavour),
             });
         }
@@ -290,7 +175,14 @@ pub fn store_suite(harness: StoreHarness) -> Suite {
 }
 
 /// Runs the cases for one store as named tests: all that the `main` of a test binary has to call.
-pub fn run_store_suite(arguments: &Arguments, harness: StoreHarness) -> Conclusion {
+///
+/// When the binary was started by a case of the group `processes`, this does what the case asks, and then
+/// ends the process.
+pub fn run_store_suite(arguments: &Arguments, mut harness: StoreHarness) -> Conclusion {
+    if let Some(order) = child::Order::from_environment() {
+        order.obey(&harness);
+    }
+    harness.can_start_again = true;
     store_suite(harness).run(arguments)
 }
 

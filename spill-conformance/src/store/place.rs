@@ -2,7 +2,10 @@
 
 use std::{
     future::poll_fn,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::Poll,
     time::{Duration, Instant},
 };
@@ -13,7 +16,10 @@ use parking_lot::Mutex;
 use spill_core::{BlobId, BlobMeta, Store, StoreError, StoreErrorKind};
 
 use super::StoreHarness;
-use crate::runner::{Stop, Verdict, ensure, ensure_eq};
+use crate::{
+    medium::Medium,
+    runner::{Stop, Verdict, ensure, ensure_eq},
+};
 
 /// How many calls a case that only needs blobs to be there makes at once.
 const AT_ONCE: usize = 16;
@@ -49,6 +55,59 @@ impl Place {
     pub(super) fn opening(&self) -> BoxFuture<'static, Result<Arc<dyn Store>, StoreError>> {
         let (opening, wrap) = ((self.harness.open)(self.namespace.clone()), Arc::clone(&self.wrap));
         Box::pin(async move { opening.await.map(|store| wrap(store)) })
+    }
+
+    /// Opens a session over a medium with trouble, without taking it over.
+    pub(super) fn opening_over(
+        &self,
+        medium: &Medium,
+    ) -> BoxFuture<'static, Result<Arc<dyn Store>, StoreError>> {
+        let Some(plan) = &self.harness.faults else {
+            let error = StoreError::new(StoreErrorKind::Other, "open", self.namespace.clone());
+            return Box::pin(async { Err(error.with_source("the harness has no faults")) });
+        };
+        let (opening, wrap) = ((plan.open)(self.namespace.clone(), medium.clone()), Arc::clone(&self.wrap));
+        Box::pin(async move { opening.await.map(|store| wrap(store)) })
+    }
+
+    /// The bytes of the large blob in cases about faults.
+    pub(super) fn large_blob(&self) -> u64 {
+        self.harness.large_blob
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(super) fn time_limit(&self) -> Duration {
+        self.harness.time_limit
+    }
+
+    pub(super) fn settle_limit(&self) -> Duration {
+        self.harness.settle_limit
+    }
+
+    pub(super) fn can_look_past_the_store(&self) -> bool {
+        self.harness.leftovers.is_some()
+    }
+
+    /// Removes what dead sessions left; how many of them.
+    pub(super) async fn sweep(&self) -> Result<u64, Stop> {
+        let sweep = self.harness.sweep.as_ref().ok_or("the harness can't sweep")?;
+        sweep(self.namespace.clone()).await.map_err(|error| format!("the sweep failed: {error}").into())
+    }
+
+    /// Sweeps again and again until nothing is left, as long as the harness allows. How many sessions that
+    /// were.
+    pub(super) async fn sweep_all(&self) -> Result<u64, Stop> {
+        let swept = AtomicU64::new(0);
+        self.soon(|| async {
+            swept.fetch_add(self.sweep().await?, Ordering::Relaxed);
+            ensure_eq!(self.leftovers().await?, Vec::<String>::new(), "left over after a sweep");
+            Ok(())
+        })
+        .await?;
+        Ok(swept.into_inner())
     }
 
     /// Takes over a session that was opened elsewhere.
@@ -103,7 +162,7 @@ impl Place {
     }
 }
 
-pub(super) fn id(number: u64) -> BlobId {
+pub(super) const fn id(number: u64) -> BlobId {
     BlobId::new(number)
 }
 
@@ -127,7 +186,7 @@ pub(super) fn pattern(id: BlobId, len: usize) -> Bytes {
 }
 
 /// The same, made where it does not block the runtime: that would be taken for the store's fault.
-async fn made_pattern(id: BlobId, len: usize) -> Result<Bytes, Stop> {
+pub(super) async fn made_pattern(id: BlobId, len: usize) -> Result<Bytes, Stop> {
     const LARGE: usize = 256 << 10;
     if len < LARGE {
         return Ok(pattern(id, len));
@@ -181,6 +240,21 @@ pub(super) fn same_bytes(found: &[u8], wanted: &[u8], what: &str) -> Verdict {
 
 pub(super) async fn expect_all(store: &dyn Store, blobs: &[(BlobId, usize)]) -> Verdict {
     some_at_once(blobs.iter().map(|(id, len)| expect(store, *id, *len).boxed()).collect()).await
+}
+
+/// Checks that a blob is whole or missing, in reads and in the listing.
+pub(super) async fn whole_or_missing(store: &dyn Store, id: BlobId, wanted: &Bytes, what: &str) -> Verdict {
+    match store.get(id, 0..wanted.len() as u64).await {
+        Ok(found) => same_bytes(&found, wanted, &format!("a blob {what}"))?,
+        Err(error) if error.kind() == StoreErrorKind::NotFound => {}
+        Err(error) => return Err(format!("part of a blob is left {what}: {error}").into()),
+    }
+    for meta in list_all(store, 1000).await? {
+        if meta.id == id {
+            ensure_eq!(meta.stored.bytes, wanted.len() as u64, "listed size of a blob {what}");
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a call failed with this kind.

@@ -155,7 +155,7 @@ async fn too_large_is_refused_and_leaves_nothing(place: &Place) -> Verdict {
     let most = store.info().max_blob;
     let len = match usize::try_from(most) {
         Ok(len) if most < MOST_BYTES => len,
-        _ => return Err(Stop::Skipped(format!("max_blob is {most}, too large to try"))),
+        _ => return Err(Stop::NotApplicable(format!("max_blob is {most}, too large to try"))),
     };
     put(&*store, id(1), len).await?;
     ensure!(
@@ -208,7 +208,7 @@ async fn round_trip(place: &Place, len: usize) -> Verdict {
     let store = place.open().await?;
     let bytes = len as u64;
     if bytes > store.info().max_blob {
-        return Err(Stop::Skipped(format!("max_blob is {}", store.info().max_blob)));
+        return Err(Stop::NotApplicable(format!("max_blob is {}", store.info().max_blob)));
     }
     let wanted = pattern(id(1), len);
     store.put(id(1), wanted.clone().into()).await?;

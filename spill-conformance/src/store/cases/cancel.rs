@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use spill_core::{BlobId, Store, StoreErrorKind};
+use spill_core::{BlobId, Store};
 
 use super::cases;
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
     store::{
         Case,
         place::{
-            Place, cancelled_after, expect, expect_all, expect_missing, id, ids, list_all, pattern, polls,
-            put, put_all, same_bytes,
+            self, Place, cancelled_after, expect, expect_all, expect_missing, id, ids, pattern, polls, put,
+            put_all, same_bytes,
         },
     },
 };
@@ -26,19 +26,9 @@ pub(super) const CANCEL: &[Case] = cases!(Cancel:
     cancelled_puts_leave_nothing_after_close needs [Leftovers],
 );
 
-/// Checks that a blob is whole or missing, in reads and in the listing.
+/// Checks that a blob is whole or missing after its put was cancelled.
 async fn whole_or_missing(store: &dyn Store, id: BlobId, len: usize) -> Verdict {
-    match store.get(id, 0..len as u64).await {
-        Ok(found) => same_bytes(&found, &pattern(id, len), "a blob whose put was cancelled")?,
-        Err(error) if error.kind() == StoreErrorKind::NotFound => {}
-        Err(error) => return Err(format!("a cancelled put left part of a blob: {error}").into()),
-    }
-    for meta in list_all(store, 1000).await? {
-        if meta.id == id {
-            ensure_eq!(meta.stored.bytes, len as u64, "listed size of a blob whose put was cancelled");
-        }
-    }
-    Ok(())
+    place::whole_or_missing(store, id, &pattern(id, len), "whose put was cancelled").await
 }
 
 /// Cancels puts of fresh blobs after ever more polls until one is done. The ids that were used.

@@ -5,20 +5,23 @@ mod basics;
 mod cancel;
 mod concurrency;
 mod delete;
+mod faults;
 mod listing;
 mod payloads;
+mod processes;
 mod ranges;
 mod sessions;
+mod sweep;
 
 use super::Case;
 
 /// Lists functions as cases of a group: `cases!(Basics: one, two needs [Leftovers])`.
 macro_rules! cases {
-    ($group:ident: $($name:ident $(needs [$($need:ident),*])?),* $(,)?) => {
+    ($group:ident: $($name:ident $(needs [$($need:ident $(($trouble:expr))?),*])?),* $(,)?) => {
         &[$($crate::store::Case {
             name: stringify!($name),
             group: $crate::store::Group::$group,
-            needs: &[$($($crate::store::Need::$need),*)?],
+            needs: &[$($($crate::store::Need::$need $(($trouble))?),*)?],
             run: |place| Box::pin(async move { $name(&place).await }),
         }),*]
     };
@@ -39,4 +42,10 @@ pub(super) const GROUPS: &[&[Case]] = &[
     sessions::CLOSE,
     payloads::PAYLOADS,
     ranges::PUNCH,
+    faults::PUTS,
+    faults::READS,
+    faults::OTHERS,
+    faults::VALUES,
+    sweep::SWEEP,
+    processes::PROCESSES,
 ];
