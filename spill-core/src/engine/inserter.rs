@@ -308,7 +308,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             None => {
                 let levels = self.memory.levels();
-                full(Resource::Memory, need, levels.used, Some(levels.limit), None)
+                // Nobody asked the tiers for this one, because they fail: why is what matters.
+                let why = self.tiers.iter().find_map(|tier| tier.last_error());
+                full(Resource::Memory, need, levels.used, Some(levels.limit), why)
             }
         }
     }
