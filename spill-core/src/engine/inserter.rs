@@ -288,7 +288,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             need,
             used,
             limit,
-            tiers: self.tier_levels(),
+            tiers: Arc::new(self.tier_levels()),
             waited: Duration::ZERO,
             source: source.map(Arc::new),
         };
@@ -315,7 +315,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         }
     }
 
-    fn tier_levels(&self) -> Arc<[TierLevel]> {
+    fn tier_levels(&self) -> Vec<TierLevel> {
         let now = Instant::now();
         let level = |tier: &Arc<Tier<K>>| {
             let levels = tier.quota.levels();
