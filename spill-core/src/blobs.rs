@@ -111,7 +111,7 @@ impl<K> Blob<K> {
     }
 
     /// The same, of frames that were in another blob before.
-    pub(crate) fn as_old_as(mut self, copied: &Worn<K>) -> Self {
+    pub(crate) fn with_age_of(mut self, copied: &Worn<K>) -> Self {
         self.age = copied.age;
         self
     }

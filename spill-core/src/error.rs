@@ -295,7 +295,7 @@ pub enum Error {
         /// The limit in bytes, if there is one.
         limit: Option<u64>,
         /// How every tier stood, in order.
-        tiers: Arc<[TierLevel]>,
+        tiers: Arc<Vec<TierLevel>>,
         /// How long the call waited for room.
         waited: Duration,
         /// What the last tier that was tried answered.

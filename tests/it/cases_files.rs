@@ -125,10 +125,7 @@ async fn case_22_a_value_larger_than_the_file_system_stays_in_memory() {
             (TierSpec::new(store), Some(directory))
         }
         None => {
-            #[expect(clippy::print_stderr, reason = "says that less was tested")]
-            {
-                eprintln!("no tmpfs can be mounted here: a store with a quota stands for it");
-            }
+            eprintln!("no tmpfs can be mounted here: a store with a quota stands for it");
             scripted.faults.set_quota(Some(4 << 20));
             (scripted.tier(), None)
         }
@@ -138,7 +135,7 @@ async fn case_22_a_value_larger_than_the_file_system_stays_in_memory() {
     buffer.insert(1, noise(1, VALUE)).await.unwrap();
     match buffer.spill(&1).await {
         Err(Error::Full { source: Some(source), .. }) => {
-            assert_eq!(source.kind(), StoreErrorKind::NoSpace, "{source}")
+            assert_eq!(source.kind(), StoreErrorKind::NoSpace, "{source}");
         }
         other => panic!("{other:?}"),
     }

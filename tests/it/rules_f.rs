@@ -386,7 +386,7 @@ async fn f06_a_refusal_says_how_every_tier_stands_and_how_long_it_waited() {
         other => panic!("{other:?}"),
     }
     let text = refused.to_string();
-    assert!(text.contains("no room in the tiers after 1m 30s"), "{text}");
+    assert!(text.contains("no room in memory after 1m 30s"), "{text}");
     assert!(text.contains("(near: 192 B of 192 B used; far: 0 B used, failing)"), "{text}");
     far.faults.heal();
     sleep(LONG).await;

@@ -375,7 +375,7 @@ async fn g08_neighbours_are_read_over_the_gaps_that_their_store_says() {
         let info = spill_buffer::StoreInfo::new("far");
         let info = read_gap.into_iter().fold(info, |info, bytes| info.read_gap(bytes));
         let store = spill_buffer::MemoryStore::with_info(info);
-        let buffer = exact(1 << 20).tier(TierSpec::new(store)).build().unwrap();
+        let buffer = exact(4 << 20).tier(TierSpec::new(store)).build().unwrap();
         for key in 0..6 {
             buffer.insert(key, noise(key, VALUE)).await.unwrap();
         }

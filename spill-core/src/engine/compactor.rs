@@ -186,7 +186,7 @@ fn follow<K: Key, V: Send + Sync + 'static>(
         .map(|(_, range, encoded)| FrameLen { stored: range.end - range.start, encoded: *encoded });
     // Their weight comes with the entries that follow.
     let copied = Blob::new(id, keys, &lens.collect::<Vec<_>>(), 0, stored);
-    let entered = copied.and_then(|blob| tier.enter(blob.as_old_as(worn)));
+    let entered = copied.and_then(|blob| tier.enter(blob.with_age_of(worn)));
     let Some(blob) = entered else {
         reservation.abandon();
         tier.stray(id, stored);

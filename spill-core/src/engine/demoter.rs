@@ -164,10 +164,11 @@ async fn place_for<'a, K: Key, V: Send + Sync + 'static>(
             return Some((target, reservation));
         }
         let may_fit = target.quota.levels().limit.is_none_or(|limit| bytes <= limit);
-        if may_fit && reclaimer::make_room(shared, target, bytes).await {
-            if let Some(reservation) = target.quota.reserve(bytes) {
-                return Some((target, reservation));
-            }
+        if may_fit
+            && reclaimer::make_room(shared, target, bytes).await
+            && let Some(reservation) = target.quota.reserve(bytes)
+        {
+            return Some((target, reservation));
         }
     }
     None

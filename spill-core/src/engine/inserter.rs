@@ -288,7 +288,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             need,
             used,
             limit,
-            tiers: self.tier_levels(),
+            tiers: Arc::new(self.tier_levels()),
             waited: Duration::ZERO,
             source: source.map(Arc::new),
         };
@@ -308,12 +308,14 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             None => {
                 let levels = self.memory.levels();
-                full(Resource::Memory, need, levels.used, Some(levels.limit), None)
+                // Nobody asked the tiers for this one, because they fail: why is what matters.
+                let why = self.tiers.iter().find_map(|tier| tier.last_error());
+                full(Resource::Memory, need, levels.used, Some(levels.limit), why)
             }
         }
     }
 
-    fn tier_levels(&self) -> Arc<[TierLevel]> {
+    fn tier_levels(&self) -> Vec<TierLevel> {
         let now = Instant::now();
         let level = |tier: &Arc<Tier<K>>| {
             let levels = tier.quota.levels();
