@@ -1,4 +1,5 @@
 //! Blobs in parts over real HTTP: to an S3 server in this process, whose directory shows what is left.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::{fs, path::Path, sync::Arc};
 
