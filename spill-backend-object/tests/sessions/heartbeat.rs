@@ -62,6 +62,21 @@ async fn the_heartbeat_comes_before_the_first_blob_and_every_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn closing_waits_for_the_heartbeat_that_is_being_written() {
+    let bucket = Clocked::at(1);
+    let store = open(&bucket);
+    put(&store, 1).await;
+    bucket.lingering.store(true, Ordering::Relaxed);
+    advance(MINUTE).await;
+    while heartbeats(&bucket) < 2 {
+        tokio::task::yield_now().await;
+    }
+    store.close().await.unwrap();
+    settle().await;
+    assert!(bucket.names().await.is_empty(), "{:?}", bucket.names().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_store_writes_no_more_heartbeats() {
     let bucket = Clocked::at(1);
     let store = open(&bucket);
