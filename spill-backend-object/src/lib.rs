@@ -20,9 +20,9 @@
 //! in the background, [`ObjectStoreBackend::sweep`] and [`sweep()`] do it at once.
 //!
 //! A sweep looks at sessions of one owner under one prefix. One of them is dead when its heartbeat and all of its
-//! blobs are older than [`ObjectOptions::dead_after`], a day unless set, at two looks in a row. Ages are differences between times
-//! of the service, so clocks of the machines do not matter. The heartbeat goes last: a sweep that ends
-//! halfway is taken up by the next.
+//! blobs are older than [`ObjectOptions::dead_after`], a day unless set, at two looks in a row. Ages are
+//! differences between times of the service, so clocks of the machines do not matter. The heartbeat goes last:
+//! a sweep that ends halfway is taken up by the next.
 //!
 //! So a process that is stopped, or can't write to the service, for as long as `dead_after` loses what it
 //! spilled; long before that a warning says that heartbeats fail. Programs of one owner should agree on
