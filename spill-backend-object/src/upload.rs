@@ -80,7 +80,10 @@ impl Upload {
             match parts.abort().await {
                 // It was completed in time, or is gone already.
                 Ok(()) | Err(Error::NotFound { .. }) => {}
-                Err(error) => tracing::warn!(%error, "an upload could not be aborted; let the bucket expire unfinished ones"),
+                Err(error) => {
+                    let fix = "let the bucket expire unfinished ones";
+                    tracing::warn!(%error, fix, "an upload could not be aborted");
+                }
             }
             drop(permit);
         }))

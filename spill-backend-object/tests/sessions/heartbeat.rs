@@ -62,6 +62,21 @@ async fn the_heartbeat_comes_before_the_first_blob_and_every_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn closing_waits_for_the_heartbeat_that_is_being_written() {
+    let bucket = Clocked::at(1);
+    let store = open(&bucket);
+    put(&store, 1).await;
+    bucket.lingering.store(true, Ordering::Relaxed);
+    advance(MINUTE).await;
+    while heartbeats(&bucket) < 2 {
+        tokio::task::yield_now().await;
+    }
+    store.close().await.unwrap();
+    settle().await;
+    assert!(bucket.names().await.is_empty(), "{:?}", bucket.names().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_store_writes_no_more_heartbeats() {
     let bucket = Clocked::at(1);
     let store = open(&bucket);
@@ -117,40 +132,52 @@ async fn a_heartbeat_that_hangs_holds_up_the_first_put_for_seconds_only() {
 
 #[tokio::test(start_paused = true)]
 async fn long_silence_is_warned_about_before_a_sweep_can_take_it_for_death() {
-    let heard = Heard::default();
-    let _guard = tracing::subscriber::set_default(heard.clone());
     let bucket = Clocked::at(1);
     let store = options(&bucket).dead_after(Some(MINUTE * 60)).open().unwrap();
+    let heard = Heard::about(&store);
     put(&store, 1).await;
     bucket.script(|_, path| if path.as_ref().ends_with("/alive") { Act::Fail } else { Act::Go });
     for _ in 0..29 {
         advance(MINUTE).await;
         settle().await;
     }
-    assert!((3..=4).contains(&heard.count("could not be written; it is tried again")), "{heard:?}");
+    assert!((3..=4).contains(&heard.count("could not be written; it is tried again")), "{LOG:?}");
     assert_eq!(heard.count("take this session for dead"), 0);
     for _ in 0..2 {
         advance(MINUTE).await;
         settle().await;
     }
-    assert_eq!(heard.count("take this session for dead"), 1, "{heard:?}");
+    assert_eq!(heard.count("take this session for dead"), 1, "{LOG:?}");
     bucket.no_script();
     advance(MINUTE).await;
     settle().await;
-    assert_eq!(heard.count("being written again"), 1, "{heard:?}");
+    assert_eq!(heard.count("being written again"), 1, "{LOG:?}");
 }
 
-/// Keeps what is logged.
-#[derive(Clone, Debug, Default)]
-struct Heard(Arc<Mutex<Vec<String>>>);
+/// What all tests of this binary log. `tracing` forgets subscribers of one thread when others log for the first
+/// time, so there is one for all.
+static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What is logged about one session.
+#[derive(Debug)]
+struct Heard(String);
 
 impl Heard {
+    fn about(store: &ObjectStoreBackend) -> Self {
+        // Another test may have been first.
+        let _ = tracing::subscriber::set_global_default(Logging);
+        Self(store.info().name.strip_prefix("clocked:/").unwrap().to_owned())
+    }
+
     fn count(&self, part: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|message| message.contains(part)).count()
+        let is_it = |line: &&String| line.contains(part) && line.contains(&self.0);
+        LOG.lock().unwrap().iter().filter(is_it).count()
     }
 }
 
-impl tracing::Subscriber for Heard {
+struct Logging;
+
+impl tracing::Subscriber for Logging {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -164,17 +191,15 @@ impl tracing::Subscriber for Heard {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        struct Message(String);
-        impl tracing::field::Visit for Message {
+        struct Line(String);
+        impl tracing::field::Visit for Line {
             fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
-                }
+                self.0 += &format!("{field}={value:?} ");
             }
         }
-        let mut message = Message(String::new());
-        event.record(&mut message);
-        self.0.lock().unwrap().push(message.0);
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        LOG.lock().unwrap().push(line.0);
     }
 
     fn enter(&self, _: &tracing::span::Id) {}

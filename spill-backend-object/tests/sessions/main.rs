@@ -1,4 +1,5 @@
 //! Sessions: heartbeats, the sweep of dead ones, and several processes on one prefix.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 #[path = "../support/clocked.rs"]
 mod clocked;

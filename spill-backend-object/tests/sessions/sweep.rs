@@ -75,6 +75,7 @@ async fn s07_the_dead_are_swept_and_the_living_and_the_foreign_stay() {
         "shared/alive".to_owned(),
         format!("{crashed}/notes.txt"),
         format!("{crashed}/0000000000000009/part"),
+        format!("{crashed}/parts/0000000000000009"),
         format!("{crashed}/alive.bak"),
     ];
     for name in &foreign {
@@ -94,7 +95,7 @@ async fn s07_the_dead_are_swept_and_the_living_and_the_foreign_stay() {
     for name in foreign {
         assert!(names.contains(&name), "{name} is gone");
     }
-    assert_eq!(names_below(&bucket, &crashed).await, 3, "the foreign things");
+    assert_eq!(names_below(&bucket, &crashed).await, 4, "the foreign things");
     assert_eq!([names_below(&bucket, &silent).await, names_below(&bucket, &unused).await], [0, 0]);
     assert_eq!(names_below(&bucket, &other).await, 3, "another owner's");
     for store in [&living, &reading_only] {
@@ -137,6 +138,16 @@ async fn a_young_blob_keeps_a_session_whose_heartbeat_is_old() {
     let report = open(&bucket, "app").sweep().await.unwrap();
     assert_eq!(counts(report), [1, 1, 0, 0, 0]);
     assert_eq!(names_below(&bucket, &place).await, 4);
+}
+
+#[tokio::test]
+async fn the_last_of_many_blobs_is_looked_at_before_the_first_is_deleted() {
+    let bucket = Clocked::at(NOW);
+    plant_dead(&bucket, 7, 1500).await;
+    bucket.pass(25);
+    bucket.plant("shared/app/0000000000000007/ffffffffffffffff").await;
+    let report = open(&bucket, "app").sweep().await.unwrap();
+    assert_eq!(counts(report), [1, 1, 0, 0, 0]);
 }
 
 /// Each call of a sweep in turn finds the session writing its heartbeat right before it.

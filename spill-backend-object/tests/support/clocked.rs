@@ -43,6 +43,8 @@ pub(crate) struct Clocked {
     pub(crate) listed: Arc<AtomicUsize>,
     /// Listings give the last name first.
     pub(crate) backwards: AtomicBool,
+    /// Puts go on for a while when they are dropped, as those of a file system do.
+    pub(crate) lingering: AtomicBool,
 }
 
 impl fmt::Debug for Clocked {
@@ -153,6 +155,16 @@ impl fmt::Display for Bucket {
 impl ObjectStore for Bucket {
     async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.0.step("put", path).await?;
+        if self.0.lingering.load(Ordering::Relaxed) {
+            let (store, path) = (Arc::clone(&self.0), path.clone());
+            let write = tokio::spawn(async move {
+                for _ in 0..20 {
+                    tokio::task::yield_now().await;
+                }
+                store.write(&path).await;
+            });
+            write.await.unwrap();
+        }
         let done = self.0.inner.put_opts(path, payload, options).await?;
         self.0.stamp(path);
         tokio::task::yield_now().await;

@@ -3,7 +3,7 @@
 //! It speaks real HTTP with signatures, so a client can't tell it from a service. It keeps no state beyond the
 //! directory, and is not made to be fast.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
@@ -25,8 +25,8 @@ const SECRET: &str = "secret";
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
-    _runtime: Runtime,
-    _root: TempDir,
+    runtime: Option<Runtime>,
+    root: TempDir,
 }
 
 impl Server {
@@ -40,8 +40,11 @@ impl Server {
         let service = service.build();
         // Threads of its own: the watchdog of the suite must not take its work for the store's.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
+        let inside = runtime.enter();
+        let listener = TcpListener::from_std(listener)?;
         runtime.spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 // Otherwise each small answer waits 40 ms for the acknowledgement of its header.
@@ -54,15 +57,32 @@ impl Server {
                 });
             }
         });
-        Ok(Self { address, _runtime: runtime, _root: root })
+        drop(inside);
+        Ok(Self { address, runtime: Some(runtime), root })
     }
 
+    /// Its bucket, and who may use it.
     pub(crate) fn bucket(&self) -> Bucket {
         Bucket {
             endpoint: format!("http://{}", self.address),
             name: BUCKET.to_owned(),
             key: KEY.to_owned(),
             secret: SECRET.to_owned(),
+        }
+    }
+
+    /// Its directory, with a directory for the bucket in it.
+    #[allow(dead_code, reason = "not every binary looks behind the server")]
+    pub(crate) fn root(&self) -> &Path {
+        self.root.path()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A test drops it on a runtime of its own, where waiting for another is not allowed.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
         }
     }
 }
@@ -78,6 +98,7 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     /// A store under a prefix, as a configuration opens it.
+    #[allow(dead_code, reason = "not every binary opens a store from a URL")]
     pub(crate) async fn open(self, prefix: String) -> Result<Arc<dyn Store>, StoreError> {
         let refused =
             |error| StoreError::new(StoreErrorKind::Other, "open", self.endpoint.clone()).with_source(error);
