@@ -61,8 +61,10 @@ pub use machine::total_memory;
 /// assert!(registry.compressor("zstd", Some("3")).is_ok());
 /// ```
 pub fn registry() -> Registry {
-    let registry = [("file", "fs"), ("lz4", "lz4"), ("snappy", "snappy"), ("zstd", "zstd")]
+    let names = ["s3", "gs", "az", "lz4", "snappy", "zstd"].map(|name| (name, name));
+    let registry = [("file", "fs")]
         .into_iter()
+        .chain(names)
         .fold(Registry::new(), |registry, (name, feature)| registry.with_known_feature(name, feature));
     with_compressors(with_stores(registry))
 }
@@ -70,6 +72,12 @@ pub fn registry() -> Registry {
 fn with_stores(registry: Registry) -> Registry {
     #[cfg(feature = "fs")]
     let registry = registry.with_store("file", std::sync::Arc::new(fs::FsFactory));
+    #[cfg(feature = "s3")]
+    let registry = registry.with_store("s3", std::sync::Arc::new(object::S3Factory::new()));
+    #[cfg(feature = "gs")]
+    let registry = registry.with_store("gs", std::sync::Arc::new(object::GcsFactory::new()));
+    #[cfg(feature = "az")]
+    let registry = registry.with_store("az", std::sync::Arc::new(object::AzureFactory::new()));
     registry
 }
 

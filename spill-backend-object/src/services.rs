@@ -15,6 +15,8 @@ pub(crate) mod memory;
 pub(crate) mod opening;
 #[cfg(feature = "service")]
 pub(crate) mod options;
+#[cfg(all(test, feature = "s3", feature = "gs", feature = "az"))]
+mod page;
 #[cfg(feature = "s3")]
 pub(crate) mod s3;
 #[cfg(feature = "service")]

@@ -29,7 +29,7 @@ async fn wrong_options_are_told_what_is_wrong() {
         (
             "s3://b/p",
             &[("regoin", "eu")],
-            "open of s3://b/p failed: unknown option `regoin`; known options: access_key_id, allow_http, checksum, connect_timeout, endpoint, proxy_excludes, proxy_url, read_timeout, region, request_payer, role_arn, role_session_name, secret_access_key, server_side_encryption, session_token, skip_signature, sse_bucket_key_enabled, sse_customer_key_base64, sse_kms_key_id, sts_endpoint, unsigned_payload, virtual_hosted_style, web_identity_token_file",
+            "open in s3://b/p failed (other): unknown option `regoin`; known options: access_key_id, allow_http, checksum, connect_timeout, endpoint, proxy_excludes, proxy_url, read_timeout, region, request_payer, role_arn, role_session_name, secret_access_key, server_side_encryption, session_token, skip_signature, sse_bucket_key_enabled, sse_customer_key_base64, sse_kms_key_id, sts_endpoint, unsigned_payload, virtual_hosted_style, web_identity_token_file",
         ),
         ("s3://b", &[("conditional_put", "etag")], "unknown option `conditional_put`"),
         ("s3://b", &[("allow_http", "yes")], "option `allow_http` = \"yes\": write true or false"),
@@ -98,7 +98,7 @@ async fn wrong_options_are_told_what_is_wrong() {
             "`service_account_path` and `service_account_key` say who asks, in two ways: remove one",
         ),
         ("gs://b", &[("service_account_path", "/not/there.json")], "/not/there.json"),
-        ("gs://b", &[("service_account_key", "hunter2hunter2")], "open of gs://b failed"),
+        ("gs://b", &[("service_account_key", "hunter2hunter2")], "open in gs://b failed"),
         (
             "az://c",
             &[("access_key", SECRET)],
@@ -119,7 +119,7 @@ async fn wrong_options_are_told_what_is_wrong() {
             &[("use_emulator", "true"), ("endpoint", "https://host")],
             "`use_emulator` takes no `endpoint`",
         ),
-        ("az://c", &[("account", "a"), ("access_key", "hunter2hunter2!")], "open of az://c failed"),
+        ("az://c", &[("account", "a"), ("access_key", "hunter2hunter2!")], "open in az://c failed"),
         (
             "file:///tmp",
             &[("durable", "true")],
@@ -146,7 +146,7 @@ async fn wrong_urls_are_told_what_is_wrong() {
         ("s3://bucket:9000/p", "credentials and the address of the service are options"),
         ("s3://bucket/p?token=hunter2hunter2", "settings are options"),
         ("s3://bucket/p#hunter2hunter2", "settings are options"),
-        ("s3://bucket/a//b", "open of s3://bucket failed"),
+        ("s3://bucket/a//b", "open in s3://bucket failed"),
         ("gs://me@bucket", "write gs://BUCKET or gs://BUCKET/PREFIX"),
         ("az://bucket?sig=hunter2hunter2", "write az://BUCKET or az://BUCKET/PREFIX"),
         ("https://bucket", "this store does not take such URLs; write s3://BUCKET"),
