@@ -2,8 +2,6 @@
 //!
 //! `SPILL_UPDATE_DOCS=1 cargo test -p spill-backend-object --all-features --lib page` writes the tables anew.
 
-use std::fmt::Write as _;
-
 use super::{
     azure, gcs,
     options::{CONNECTION, Setting},
@@ -14,10 +12,10 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/object-storage.
 
 fn table(settings: &[Setting]) -> String {
     let mut table = String::from("| option | value | variable | what it does |\n|---|---|---|---|\n");
-    for Setting { name, form, variables, about, .. } in settings {
+    table.extend(settings.iter().map(|Setting { name, form, variables, about, .. }| {
         let variables: Vec<_> = variables.iter().map(|name| format!("`{name}`")).collect();
-        writeln!(table, "| `{name}` | {form} | {} | {about} |", variables.join(", ")).unwrap();
-    }
+        format!("| `{name}` | {form} | {} | {about} |\n", variables.join(", "))
+    }));
     table
 }
 
