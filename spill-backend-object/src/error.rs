@@ -14,6 +14,9 @@ use crate::http::{Answer, Lost};
 /// Deeper chains of causes are not looked at.
 const MOST_CAUSES: usize = 16;
 
+/// How a client of `object_store` calls an error in the body of a 200.
+const LATE_ERROR: &str = "Server returned error response: ";
+
 /// The error of the store named `target` while it did `operation`.
 pub(crate) fn store_error(target: &str, operation: &'static str, error: Error) -> StoreError {
     let mut failed = StoreError::new(kind_of(&error), operation, target);
@@ -98,7 +101,9 @@ fn kind_of_cause(cause: &(dyn StdError + 'static)) -> Option<StoreErrorKind> {
         Ok(status) => kind_of_status(status),
         Err(_) => kind_of_code(code),
     });
-    code.or_else(|| kind_of_status(status_in(&text)?))
+    // A 200 whose body has `InternalError` or `SlowDown` somewhere.
+    let late = || text.contains(LATE_ERROR).then_some(StoreErrorKind::Transient);
+    code.or_else(|| kind_of_status(status_in(&text)?)).or_else(late)
 }
 
 /// Whether the service has too much to do.
@@ -111,7 +116,8 @@ fn throttles(error: &Error) -> bool {
         let text = cause.to_string();
         let code = code_in(&text);
         let status = code.and_then(|code| code.parse().ok()).or_else(|| status_in(&text));
-        is_throttling(status.unwrap_or_default(), code)
+        let late = text.contains(LATE_ERROR) && text.contains("SlowDown");
+        late || is_throttling(status.unwrap_or_default(), code)
     })
 }
 
@@ -255,6 +261,9 @@ mod tests {
         }
         assert_eq!(kind_of(&missing("404, NoSuchKey")), StoreErrorKind::NotFound);
         assert_eq!(kind_of(&missing("<Code>NoSuchBucket</Code>")), StoreErrorKind::Other);
+        let late = generic("Server returned error response: <Error><Code>SlowDown</Code></Error>");
+        let late = store_error("test", "put", late);
+        assert_eq!((late.kind(), late.is_throttled()), (StoreErrorKind::Transient, true));
         let denied = Error::PermissionDenied { path: "p".into(), source: "403".into() };
         assert_eq!(kind_of(&denied), StoreErrorKind::Denied);
     }

@@ -151,6 +151,8 @@ struct Asked {
     method: Method,
     /// A listing, or a batch: its answer is a text that says what became of it.
     report: bool,
+    /// Deletes many objects of S3.
+    batch: bool,
 }
 
 impl Asked {
@@ -159,7 +161,8 @@ impl Asked {
         let lists = query.split('&').any(|pair| pair.starts_with("list-type=") || pair == "comp=list");
         let method = request.method().clone();
         let report = lists || method == Method::PUT || method == Method::POST;
-        Self { method, report }
+        let batch = query.split('&').any(|pair| pair.split('=').next() == Some("delete"));
+        Self { method, report, batch }
     }
 
     async fn judge(&self, answer: HttpResponse) -> Result<HttpResponse, HttpError> {
@@ -185,6 +188,7 @@ impl Asked {
                 return Err(HttpError::new(HttpErrorKind::Unknown, answer));
             }
         }
+        let body = if self.batch { answer::rename_codes(body) } else { body };
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 

@@ -14,7 +14,13 @@ pub(crate) mod memory;
 #[cfg(feature = "service")]
 pub(crate) mod opening;
 #[cfg(feature = "service")]
+#[cfg_attr(
+    not(all(feature = "s3", feature = "gs", feature = "az")),
+    allow(dead_code, reason = "not every service needs all of it")
+)]
 pub(crate) mod options;
+#[cfg(all(test, feature = "s3", feature = "gs", feature = "az"))]
+mod page;
 #[cfg(feature = "s3")]
 pub(crate) mod s3;
 #[cfg(feature = "service")]

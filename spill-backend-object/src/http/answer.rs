@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use bytes::Bytes;
 use http::HeaderMap;
 use object_store::client::HttpErrorKind;
 use spill_core::StoreErrorKind;
@@ -196,6 +197,21 @@ pub(super) fn is_error(body: &[u8]) -> bool {
         rest = rest[end..].trim_ascii_start();
     }
     rest.strip_prefix(b"<Error").is_some_and(|rest| matches!(rest.first(), Some(b'>' | b' ' | b'/')))
+}
+
+/// A report on many objects with other names for two codes.
+///
+/// `object_store` takes a whole report for an error when one of the two is somewhere in it, and then nobody
+/// learns what became of the other objects.
+pub(super) fn rename_codes(body: Bytes) -> Bytes {
+    let names =
+        [("<Code>SlowDown", "<Code>Throttling"), ("<Code>InternalError", "<Code>InternalServerError")];
+    let Ok(text) = std::str::from_utf8(&body) else { return body };
+    if !names.iter().any(|(theirs, _)| text.contains(theirs)) {
+        return body;
+    }
+    let renamed = names.into_iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours));
+    renamed.into()
 }
 
 fn in_xml(body: &str) -> Option<(Option<String>, Option<String>)> {

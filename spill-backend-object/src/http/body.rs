@@ -135,3 +135,56 @@ impl Body for Received {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    async fn next(sent: &mut Sent) -> Option<Bytes> {
+        let frame = poll_fn(|context| Pin::new(&mut *sent).poll_frame(context)).await?;
+        frame.unwrap().into_data().ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s07_a_slow_upload_has_all_the_time_it_needs() {
+        let watch = Arc::new(Watch::new(LIMIT));
+        let bytes = Bytes::from(vec![7; 4 * PIECE + 1]);
+        let mut sent = Sent::new(HttpRequestBody::from(bytes.clone()), Arc::clone(&watch));
+        assert_eq!(sent.size_hint().exact(), Some(bytes.len() as u64));
+        let before = Instant::now();
+        let sending = async {
+            let mut whole = Vec::new();
+            while let Some(piece) = next(&mut sent).await {
+                assert!(piece.len() <= PIECE);
+                whole.extend_from_slice(&piece);
+                sleep(LIMIT - Duration::from_secs(1)).await;
+            }
+            whole
+        };
+        let whole = tokio::select! {
+            whole = sending => whole,
+            () = watch.silence() => panic!("ended after {:?}", before.elapsed()),
+        };
+        assert!(whole == bytes);
+        assert!(before.elapsed() > 4 * LIMIT, "this was no slow upload");
+        assert!(sent.is_end_stream());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s07_an_upload_that_stands_still_ends() {
+        let watch = Arc::new(Watch::new(LIMIT));
+        let mut sent = Sent::new(HttpRequestBody::from(vec![7; 2 * PIECE]), Arc::clone(&watch));
+        sleep(Duration::from_secs(20)).await;
+        next(&mut sent).await.unwrap();
+        let before = Instant::now();
+        watch.silence().await;
+        let silent = before.elapsed();
+        assert!(silent >= LIMIT && silent < LIMIT + Duration::from_millis(5), "{silent:?}");
+    }
+}

@@ -48,8 +48,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
 /// Opens buckets of Google Cloud Storage at URLs like `gs://bucket/prefix`.
 ///
 /// The options, and what of the environment stands in for them, are in `docs/object-storage.md`. Each opened
-/// store is a session of its own. Opening makes one request, a listing of one name, as
-/// that of [`S3Factory`](https://docs.rs/spill-backend-object) does.
+/// store is a session of its own. Opening makes one request, a listing of one name, so that wrong
+/// credentials or a missing bucket are errors then, not later.
 ///
 /// ```
 /// use spill_backend_object::GcsFactory;

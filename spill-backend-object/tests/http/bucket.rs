@@ -42,7 +42,11 @@ impl Bucket {
             ("GET" | "HEAD", _) => get(objects, key, request),
             ("PUT", Some(upload)) => {
                 let part = request.query("partNumber").unwrap().parse().unwrap();
-                objects.uploads.get_mut(upload).unwrap().insert(part, request.body.clone());
+                // It may have been aborted while this part was on its way.
+                let Some(parts) = objects.uploads.get_mut(upload) else {
+                    return Reply::xml_error(404, "NoSuchUpload");
+                };
+                parts.insert(part, request.body.clone());
                 Reply::new(200, "").with("etag", format!("\"{part}\""))
             }
             ("PUT", None) => {

@@ -84,7 +84,7 @@ async fn s03_what_failed_of_a_batch_is_named() {
     };
     let (_server, _, store) = s3(fault, |options| options).await;
     let error = store.delete(&[id(1), id(2)]).await.unwrap_err();
-    assert_eq!(error.failed(), [id(2)]);
+    assert_eq!(error.failed(), [id(2)], "{error}");
     assert_eq!((error.kind(), error.is_throttled()), (StoreErrorKind::Transient, true));
 }
 

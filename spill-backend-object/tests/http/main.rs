@@ -1,6 +1,8 @@
 //! Stores of services over real sockets, against a server that answers as it is told to: each trap that an
 //! HTTP client can fall into, and what a store makes of it.
 
+#![allow(clippy::unwrap_used, reason = "a test ends with a panic")]
+
 mod azure;
 mod bucket;
 mod config;

@@ -44,7 +44,7 @@ async fn s07_what_would_fail_for_good_fails_when_opening() {
         let (server, _) = Bucket::serve(always(|_| true, reply)).await;
         let error = open_s3(s3_options(&server)).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.to_string().starts_with("open of s3://bucket/some/prefix failed"), "{error}");
+        assert!(error.to_string().starts_with("open in s3://bucket/some/prefix failed"), "{error}");
         assert!(error.to_string().contains(says), "{error}");
         assert_eq!(server.take().len(), 1, "{says}");
     }

@@ -214,8 +214,7 @@ fn parse_head(head: &str) -> Request {
 fn decode(path: &str) -> String {
     let pairs = format!("path={}", path.replace('+', "%2B"));
     let url = format!("http://host/?{pairs}").parse::<url::Url>().unwrap();
-    let decoded = url.query_pairs().next().unwrap().1.into_owned();
-    decoded
+    url.query_pairs().next().unwrap().1.into_owned()
 }
 
 async fn send(stream: &mut TcpStream, request: &Request, reply: Reply) -> io::Result<()> {
