@@ -167,6 +167,7 @@ broken! {
         "sweep/sessions_come_and_go_during_sweeps",
         "sweep/sweeping_again_finds_nothing",
         "sweep/sweeping_where_nothing_ever_was_is_fine",
+        "sweep/two_sweeps_at_once_are_one",
     ];
     sweeps_count_each_other: SweepsCountEachOther fails ["sweep/two_sweeps_at_once_are_one"];
 }

@@ -157,7 +157,8 @@ impl Place {
     pub(super) async fn clean_up(&self) {
         let opened = std::mem::take(&mut *self.opened.lock());
         for store in opened {
-            let _ = store.close().await;
+            // One that hangs would hide why the case failed.
+            let _ = tokio::time::timeout(self.harness.settle_limit, store.close()).await;
         }
     }
 }
