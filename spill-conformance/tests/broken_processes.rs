@@ -27,10 +27,13 @@ const BUGS: [(Bug, &[&str]); 5] = [
     (
         Bug::OneSessionForAll,
         &[
+            "processes/a_sweep_leaves_a_living_process_alone",
+            "processes/a_sweep_tells_the_killed_from_the_living",
             "processes/another_process_is_another_session",
             "processes/nothing_is_seen_of_a_process_killed_while_it_puts",
+            "processes/opening_leaves_a_living_process_alone",
+            "processes/processes_that_close_leave_nothing",
             "processes/two_processes_at_work_are_both_exact",
-            "processes/what_a_killed_process_left_is_swept",
         ],
     ),
     (
@@ -96,8 +99,12 @@ fn failing(bug: Bug) -> BTreeSet<String> {
     }
     let failed = out.lines().filter(|line| line.starts_with("test processes/") && line.ends_with("FAILED"));
     let cases = failed.filter_map(|line| line.split_whitespace().nth(1)?.rsplit_once('/'));
-    let found: BTreeSet<String> = cases.map(|(case, _)| case.to_owned()).collect();
-    assert!(out.contains("test result:"), "the suite did not run: {out}");
+    let mut found: BTreeSet<String> = cases.map(|(case, _)| case.to_owned()).collect();
     assert_eq!(output.status.success(), found.is_empty(), "{out}");
+    if bug == Bug::OneSessionForAll {
+        // Whether there is something to see depends on the moment of the kill.
+        found.remove("processes/nothing_is_seen_of_a_process_killed_while_it_opens_or_closes");
+    }
+    assert!(out.contains("test result:"), "the suite did not run: {out}");
     found
 }
