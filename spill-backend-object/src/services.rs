@@ -35,7 +35,8 @@ use crate::ObjectOptions;
 
 /// The options that every factory takes, because the store has them whatever service is below it, with what
 /// they mean.
-#[cfg(any(test, feature = "service"))]
+#[cfg(test)]
+#[cfg_attr(not(feature = "service"), allow(dead_code, reason = "the page is checked with all services"))]
 pub(crate) const STORE_SETTINGS: [(&str, &str); 3] = [
     (
         "owner",

@@ -100,7 +100,7 @@ async fn s07_uploads_in_parts_are_aborted_when_their_put_is_dropped() {
 async fn s07_a_wrong_key_is_denied() {
     let server = s3::Server::start().unwrap();
     let wrong = s3::Bucket { secret: "wrong".to_owned(), ..server.bucket() }.client().unwrap();
-    let store = ObjectStoreBackend::new(Arc::new(wrong), "prefix").unwrap();
+    let store = ObjectStoreBackend::new(wrong, "prefix").unwrap();
     let put = store.put(BlobId::new(1), vec![1].into()).await.unwrap_err();
     assert_eq!((put.kind(), put.operation()), (StoreErrorKind::Denied, "put"), "{put}");
     assert_eq!(store.announce().await.unwrap_err().kind(), StoreErrorKind::Denied);

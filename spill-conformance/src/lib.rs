@@ -20,10 +20,17 @@
 //! `#[test]`, `store_suite(harness).report().assert_passed()` runs all of them.
 //!
 //! A *namespace* is a name that belongs to one run of one case: make it a directory or a prefix. Opening one
-//! twice gives two sessions of one place. Two more functions unlock more cases:
-//! [`with_leftovers`](StoreHarness::with_leftovers) looks at what is really there, past the store, and
-//! [`with_foreign`](StoreHarness::with_foreign) plants things that are not the store's. What does not hold
-//! is [waived](StoreHarness::waive) in the open, with a reason.
+//! twice gives two sessions of one place. What does not hold is [waived](StoreHarness::waive) in the open,
+//! with a reason. What the harness gives beyond the constructor unlocks more cases; without it they are shown as
+//! ignored, with the name of what they need:
+//!
+//! | give | and these run |
+//! |---|---|
+//! | [`with_leftovers`](StoreHarness::with_leftovers): what is really there, past the store | what is left after closing, cancelling, failing, sweeping |
+//! | [`with_foreign`](StoreHarness::with_foreign): plants things that are not the store's | what listings and sweeps leave alone |
+//! | [`with_faults`](StoreHarness::with_faults): a session over a medium that asks [`Medium`] at each call | `faults` |
+//! | [`with_sweep`](StoreHarness::with_sweep): removes what dead sessions left | `sweep` |
+//! | [`with_processes`](StoreHarness::with_processes): a namespace is the same place in another process | `processes` |
 //!
 //! | group | what passing it proves |
 //! |---|---|
@@ -40,26 +47,58 @@
 //! | close | closing works, and leaves nothing |
 //! | payloads | any cutting into chunks gives the same blob |
 //! | punch | punching keeps the length and all bytes outside of the holes |
+//! | faults | trouble at any call of the medium is an error of the right kind, or no error: never wrong bytes, half a blob, a blob that can't be deleted and put again, or damage to another one; calls that hang can be dropped; and afterwards all works |
+//! | sweep | what dropped sessions left is removed and counted once, living ones and foreign things stay, also with sweeps at once |
+//! | processes | the same between processes: two at work are exact, and of one killed by `kill -9` while it puts, opens or closes nothing is seen, and all is swept |
 //!
 //! Each case runs on a current-thread and on a multi-thread runtime, under a
 //! [time limit](StoreHarness::time_limit). On the current-thread one a watchdog sees every call that blocks
 //! the runtime, whoever makes it. The contract is 100 ms; a case fails when one call blocked 300 ms or more in
 //! each of three runs, so that a loaded machine is not taken for a blocking store.
 //!
-//! **Not proven:** anything about a process that is killed, two processes, a power cut, the sweep of dead
-//! sessions, a medium that is full or failing underneath, memory use, and speed. Blocking that is shorter
-//! than the threshold, or that only happens on a multi-thread runtime, goes unseen. What a cancelled put
-//! leaves outside of the store's own sight is seen only with `with_leftovers`.
+//! ## Trouble in the medium
+//!
+//! A case repeats one operation: trouble meets the first call of the medium that it makes, then the second,
+//! until the operation no longer gets that far. So the adapter has to ask about *every* call, before it: a put that
+//! never asks fails its cases, other operations that never do are shown as not applicable.
+//!
+//! | trouble | an error has to be |
+//! |---|---|
+//! | [`NoSpace`](Trouble::NoSpace) | `NoSpace` |
+//! | [`IoError`](Trouble::IoError), [`Torn`](Trouble::Torn) | `Other` or `Transient` |
+//! | [`Throttled`](Trouble::Throttled), [`ServerError`](Trouble::ServerError), [`Unavailable`](Trouble::Unavailable), [`ResetBefore`](Trouble::ResetBefore), [`ResetAfter`](Trouble::ResetAfter) | `Transient` |
+//! | [`Truncated`](Trouble::Truncated), [`BitFlip`](Trouble::BitFlip) | `Corrupt` or `Transient` |
+//! | [`Short`](Trouble::Short), [`Hang`](Trouble::Hang) | there is no excuse for one |
+//!
+//! A store that does not verify bytes waives `faults/get_has_a_flipped_bit`; that the frames of a buffer see the
+//! flip is a case of its own.
+//!
+//! ## Not proven
+//!
+//! A power cut. Memory use and speed. Two machines with clocks that differ. Trouble that meets two calls in ways other
+//! than *once* or *from here on*, or that comes with several operations at once. Trouble in punching, and in what the
+//! adapter does not ask about. More than a few seconds of life: what takes hours or fills a disk. Blocking that is
+//! shorter than the threshold, or that only happens on a multi-thread runtime. What is left after a failure or a
+//! cancelled put outside of the store's own sight, without `with_leftovers`; and what a killed process leaves, without
+//! `with_sweep` as well. A kill meets a handful of moments, not every instruction.
 //!
 //! # Compressors, codecs, policies
 //!
 //! [`compressor_suite`], [`codec_suite`] and [`policy_suite`] give a [`Suite`] as well: run it under
-//! `libtest-mimic` or inside a test.
+//! `libtest-mimic` or inside a test. What they don't prove is at each of them.
 //!
-//! # Faults
+//! # Results
+//!
+//! With the environment variable [`SPILL_CONFORMANCE_REPORT`](REPORT_VARIABLE) set to a directory, each suite that
+//! runs whole writes a small file there: what passed, failed, was waived and why, and was not applicable and what would
+//! unlock it. [`results_table`], or `cargo run -p spill-conformance --example table`, makes a page of them. Give the
+//! store a [name](StoreHarness::named) for it.
+//!
+//! # Faults for users of stores
 //!
 //! [`FaultStore`] wraps a store, and a [`Faults`] handle scripts it: failing, slow, stuck or damaged calls,
-//! space that runs out; and it records every call. It is what tests of a *user* of stores need.
+//! space that runs out; and it records every call. It is what tests of a *user* of stores need; to prove a store
+//! itself, trouble has to come from below it, by [`Medium`].
 //!
 //! [`Proxy`] stands between a store and its server: it delays, cuts, resets and swallows.
 #![forbid(unsafe_code)]

@@ -226,7 +226,7 @@ impl fmt::Display for Page<'_> {
             "## How this page is made\n\n\
              ```sh\n\
              export {REPORT_VARIABLE}=$PWD/target/conformance\n\
-             cargo test --workspace --all-features\n\
+             cargo test --workspace --all-features --test 'conformance*' --test parts\n\
              cargo run -p spill-conformance --example table -- target/conformance docs/conformance.md\n\
              ```\n\n\
              Each case of a store runs on a current-thread and on a multi-thread runtime, and counts once: as failed if\n\

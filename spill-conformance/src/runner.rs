@@ -182,6 +182,31 @@ impl Suite {
         self
     }
 
+    /// Declares that a check does not hold, and why: it is not run, and shown with the reason. A name that is
+    /// no check fails the suite. Cases of stores are waived by [`StoreHarness::waive`](crate::StoreHarness::waive),
+    /// on both runtimes at once.
+    ///
+    /// ```
+    /// use spill_conformance::codec_suite;
+    /// use spill_core::BytesCodec;
+    /// let suite = codec_suite("bytes", BytesCodec, vec![vec![1u8]]);
+    /// let report = suite.waive("codec/bytes/damage_never_panics", "why it does not hold").report();
+    /// assert_eq!(report.skipped().collect::<Vec<_>>(), ["codec/bytes/damage_never_panics"]);
+    /// ```
+    pub fn waive(mut self, check: &str, reason: impl Into<String>) -> Self {
+        match self.checks.iter_mut().find(|known| known.name == check) {
+            Some(known) => {
+                let reason = reason.into();
+                known.run = Box::new(move || Err(Stop::Waived(reason)));
+            }
+            None => {
+                let message = format!("there is no check `{check}`");
+                self.add(format!("waivers/{check}"), move || Err(message.into()));
+            }
+        }
+        self
+    }
+
     /// Only those checks whose names pass. What runs is then no longer all there is, so that results are not
     /// written.
     pub fn only(mut self, mut passes: impl FnMut(&str) -> bool) -> Self {

@@ -18,7 +18,8 @@ fn fails(bug: Bug, wanted: &[&str]) {
     let limit = if bug == Bug::HangsOnAnEmptyBatch { 3 } else { 60 };
     let harness =
         harness(bug).time_limit(Duration::from_secs(limit)).settle_limit(Duration::from_millis(100));
-    let report = store_suite(harness).report();
+    // Taken apart, so that no results of a broken store are written.
+    let report = store_suite(harness).only(|_| true).report();
     println!("{report}");
     let found: BTreeSet<&str> = report.failed().map(|name| name.rsplit_once('/').unwrap().0).collect();
     let wanted: BTreeSet<&str> = wanted.iter().copied().collect();

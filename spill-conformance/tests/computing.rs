@@ -13,7 +13,8 @@ use spill_core::{
 /// The checks that fail, by the last part of their names.
 #[track_caller]
 fn fails(suite: Suite, wanted: &[&str]) {
-    let report = suite.report();
+    // Taken apart, so that no results of a broken part are written.
+    let report = suite.only(|_| true).report();
     println!("{report}");
     let found: Vec<&str> = report.failed().map(|name| name.rsplit_once('/').unwrap().1).collect();
     assert_eq!(found, wanted);

@@ -3,7 +3,7 @@
 //! `SPILL_UPDATE_DOCS=1 cargo test -p spill-backend-object --all-features --lib page` writes the tables anew.
 
 use super::{
-    azure, gcs,
+    STORE_SETTINGS, azure, gcs,
     options::{CONNECTION, Setting},
     s3,
 };
@@ -16,6 +16,12 @@ fn table(settings: &[Setting]) -> String {
         let variables: Vec<_> = variables.iter().map(|name| format!("`{name}`")).collect();
         format!("| `{name}` | {form} | {} | {about} |\n", variables.join(", "))
     }));
+    table
+}
+
+fn store_table() -> String {
+    let mut table = String::from("| option | what it does |\n|---|---|\n");
+    table.extend(STORE_SETTINGS.iter().map(|(name, about)| format!("| `{name}` | {about} |\n")));
     table
 }
 
@@ -40,6 +46,7 @@ fn the_page_has_the_options_of_the_code() {
     for (name, settings) in tables {
         expected = replace(&expected, name, &table(settings));
     }
+    expected = replace(&expected, "store", &store_table());
     if std::env::var_os("SPILL_UPDATE_DOCS").is_some() {
         std::fs::write(PAGE, &expected).unwrap();
     } else {

@@ -129,14 +129,17 @@ impl Place {
     /// Checks again and again until `look` passes, as long as the harness allows. For what a store may do
     /// soon after.
     pub(super) async fn soon<F: Future<Output = Verdict>>(&self, mut look: impl FnMut() -> F) -> Verdict {
+        // A look that hangs must not hide what hangs.
+        let patience = self.harness.settle_limit * 4;
         let begin = Instant::now();
-        while begin.elapsed() < self.harness.settle_limit {
-            if look().await.is_ok() {
-                return Ok(());
+        loop {
+            let looked = tokio::time::timeout(patience, look()).await;
+            let looked = looked.map_err(|_| format!("it does not answer within {patience:?}"))?;
+            if looked.is_ok() || begin.elapsed() >= self.harness.settle_limit {
+                return looked;
             }
             tokio::time::sleep(LOOK).await;
         }
-        look().await
     }
 
     /// What is really there, seen past the store.
@@ -157,7 +160,8 @@ impl Place {
     pub(super) async fn clean_up(&self) {
         let opened = std::mem::take(&mut *self.opened.lock());
         for store in opened {
-            let _ = store.close().await;
+            // One that hangs would hide why the case failed.
+            let _ = tokio::time::timeout(self.harness.settle_limit, store.close()).await;
         }
     }
 }

@@ -180,7 +180,10 @@ impl MediumStore {
         while !rest.is_empty() {
             let step = &rest[..rest.len().min(STEP)];
             let written = self.call(Access::Write, "put", |files, trouble| {
-                let len = trouble.map_or(step.len(), |trouble| trouble.part(step.len()));
+                let len = match trouble {
+                    Some(trouble @ (Trouble::Short | Trouble::Torn)) => trouble.part(step.len()),
+                    _ => step.len(),
+                };
                 files.entry(part.to_owned()).or_default().extend_from_slice(&step[..len]);
                 len
             });

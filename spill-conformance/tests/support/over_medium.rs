@@ -67,7 +67,7 @@ impl Store for OverMedium {
     }
 
     async fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {
-        Ok(self.call(Access::Other, "delete", self.inner.delete(ids)).await?.0)
+        self.call(Access::Other, "delete", self.inner.delete(ids)).await.map(|_| ())
     }
 
     async fn list(&self, after: Option<BlobId>, limit: usize) -> Result<Vec<BlobMeta>, StoreError> {
@@ -75,6 +75,6 @@ impl Store for OverMedium {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        Ok(self.call(Access::Other, "close", self.inner.close()).await?.0)
+        self.call(Access::Other, "close", self.inner.close()).await.map(|_| ())
     }
 }
