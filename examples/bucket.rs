@@ -46,7 +46,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         buffer.insert(key, page(key)).await?; // 16 MB through 4 MiB
     }
     let tier = &buffer.usage().tiers[0];
-    println!("{}: {} entries, {} bytes stored in {} objects", tier.name, tier.entries, tier.stored, tier.blobs);
+    println!(
+        "{}: {} entries, {} bytes stored in {} objects",
+        tier.name, tier.entries, tier.stored, tier.blobs
+    );
     assert!(tier.entries > 1_000);
 
     // Neighbours come back with one request.

@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The buffer tells what it does; a log or a metric listens.
     let mut spilled = 0;
-    while let Ok(event) = events.try_recv() {
+    while let Some(event) = events.try_next() {
         spilled += u64::from(matches!(event, Event::Spilled { .. }));
     }
     println!("the last events: {spilled} batches spilled");

@@ -1,7 +1,7 @@
 //! Blobs in parts over real HTTP: to an S3 server in this process, whose directory shows what is left.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path};
 
 use spill_backend_object::{ObjectOptions, ObjectStoreBackend};
 use spill_core::{BlobId, Payload, Store, StoreErrorKind};

@@ -44,9 +44,12 @@ pub(crate) fn through_trouble(weed: &mut Weed) {
 }
 
 fn wait_for(done: impl FnMut() -> bool) {
-    let ended = std::iter::repeat_with(done)
-        .take(1800)
-        .any(|done| done || { std::thread::sleep(Duration::from_millis(100)); false });
+    let ended = std::iter::repeat_with(done).take(1800).any(|done| {
+        done || {
+            std::thread::sleep(Duration::from_millis(100));
+            false
+        }
+    });
     assert!(ended, "it did not happen within three minutes");
 }
 
@@ -136,6 +139,10 @@ fn settings(local: &str, endpoint: SocketAddr) -> String {
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples/corpus");
-    assert!(program.exists(), "{} is not built: run `cargo test` without `--test`, or build it", program.display());
+    assert!(
+        program.exists(),
+        "{} is not built: run `cargo test` without `--test`, or build it",
+        program.display()
+    );
     program
 }

@@ -3,15 +3,20 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use spill_buffer::{ByteLength, BytesCodec, SpillBuffer, TierSpec, registry};
-use spill_conformance::{FaultStore, Faults, Operation};
 use spill_buffer::{Options, Store};
+use spill_conformance::{FaultStore, Faults, Operation};
 
 use crate::weed::{ACCESS_KEY, BUCKET, SECRET_KEY, Weed};
 
 const MIB: u64 = 1 << 20;
 
 fn on_a_runtime<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 async fn open(endpoint: SocketAddr, prefix: &str) -> Arc<dyn Store> {
@@ -26,7 +31,9 @@ async fn open(endpoint: SocketAddr, prefix: &str) -> Arc<dyn Store> {
 }
 
 fn value(key: u64) -> Vec<u8> {
-    let bytes: Vec<u8> = (0..512_u64).flat_map(|n| (key << 16 | n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect();
+    let bytes: Vec<u8> = (0..512_u64)
+        .flat_map(|n| (key << 16 | n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect();
     assert_eq!(bytes.len(), 4096);
     bytes
 }
@@ -90,7 +97,11 @@ pub(crate) fn two_buffers_share_a_prefix(weed: &mut Weed) {
                 buffer.insert(key, value(key << 8 | name)).await.unwrap();
             }
             for key in 0..2000 {
-                assert_eq!(*buffer.get(&key).await.unwrap().unwrap(), value(key << 8 | name), "{key} of {name}");
+                assert_eq!(
+                    *buffer.get(&key).await.unwrap().unwrap(),
+                    value(key << 8 | name),
+                    "{key} of {name}"
+                );
             }
             assert!(buffer.usage().tiers[0].stored > 0);
             buffer.close().await.unwrap();

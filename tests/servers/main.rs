@@ -2,7 +2,7 @@
 //!
 //! The server is SeaweedFS: one static binary, `weed`, which `SPILL_WEED` names. Without it every test is
 //! shown as ignored. `.ci/run` fetches it.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, whose counts are to be seen")]
 
 mod corpus;
 mod load;

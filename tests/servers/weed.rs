@@ -46,7 +46,8 @@ impl Ports {
 }
 
 fn free_port(taken: &[u16]) -> u16 {
-    let is_free = |port: u16| !taken.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let is_free =
+        |port: u16| !taken.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     // Below the range that the system hands out by itself.
     let start = 12_000 + u16::try_from(std::process::id() % 8_000).unwrap();
     (start..22_000).chain(12_000..start).find(|port| is_free(*port) && is_free(port + 10_000)).unwrap()
@@ -56,8 +57,7 @@ impl Weed {
     /// Starts an empty server, with a bucket.
     pub(crate) fn start(program: &Path) -> Self {
         let directory = TempDir::with_prefix_in("spill-weed-", "/var/tmp").unwrap();
-        let mut weed =
-            Self { program: program.to_owned(), directory, ports: Ports::free(), child: None };
+        let mut weed = Self { program: program.to_owned(), directory, ports: Ports::free(), child: None };
         weed.restart();
         weed
     }
@@ -113,7 +113,8 @@ impl Weed {
     fn answers(&self) -> bool {
         use std::io::{Read, Write};
         let Ok(mut stream) = TcpStream::connect(self.address()) else { return false };
-        let request = format!("HEAD /{BUCKET} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address());
+        let request =
+            format!("HEAD /{BUCKET} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address());
         let mut answer = String::new();
         let asked = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
         asked.is_ok() && answer.starts_with("HTTP/1.1 403")
