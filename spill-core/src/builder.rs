@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The most the slice for buffers has unless it is set.
-const SPILL_BUFFERS: u64 = 32 << 20;
+const SPILL_BUFFERS: u64 = 64 << 20;
 /// The smallest batch that is chosen by itself.
 const SMALLEST_BATCH: u64 = 64 << 10;
 /// The batch when the slice for buffers is set to nothing, and buffers come on top of the limit.
@@ -299,7 +299,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     }
 
     /// Sets the slice of the memory limit that is kept for the spill path's buffers, in bytes, so that
-    /// spilling can always make progress. Otherwise it is an eighth of the limit, at most 32 MiB. With `0`
+    /// spilling can always make progress. Otherwise it is an eighth of the limit, at most 64 MiB. With `0`
     /// entries get the whole limit, and the buffers (a few MiB) come on top of it.
     #[must_use]
     pub fn spill_buffers(mut self, bytes: u64) -> Self {

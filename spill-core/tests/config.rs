@@ -371,7 +371,7 @@ fn the_default_of_the_buffers_never_takes_everything() {
         config.validate(&registry()).unwrap();
         config.memory.budget(None).unwrap().spill_buffers
     };
-    assert_eq!([0, 1, 8, 256 << 20, 1 << 40].map(budget), [0, 0, 1, 32 << 20, 32 << 20]);
+    assert_eq!([0, 1, 8, 256 << 20, 1 << 40].map(budget), [0, 0, 1, 32 << 20, 64 << 20]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::weed::{ACCESS_KEY, BUCKET, SECRET_KEY, Weed};
 pub(crate) fn in_a_bucket(weed: &mut Weed) {
     let job = Job::start(weed.address());
     let report = job.finish();
-    check(&report);
+    check(&report, weed);
     assert_eq!(report["repeated"], 0, "nothing failed");
 }
 
@@ -32,6 +32,7 @@ pub(crate) fn through_trouble(weed: &mut Weed) {
         let seen = proxy.traffic().exchanges;
         wait_for(|| proxy.traffic().exchanges > seen + 60 || job.has_ended());
         assert!(!job.has_ended(), "over before the server was killed: give it more to do");
+        assert!(!weed.objects().is_empty(), "there is something to lose");
         weed.kill();
         std::thread::sleep(Duration::from_secs(1));
         weed.restart();
@@ -39,7 +40,7 @@ pub(crate) fn through_trouble(weed: &mut Weed) {
     let report = job.finish();
     let traffic = proxy.traffic();
     println!("{traffic:?}");
-    check(&report);
+    check(&report, weed);
     assert!(traffic.cut > 0, "{traffic:?}");
 }
 
@@ -53,7 +54,7 @@ fn wait_for(done: impl FnMut() -> bool) {
     assert!(ended, "it did not happen within three minutes");
 }
 
-fn check(report: &Value) {
+fn check(report: &Value, weed: &Weed) {
     let held: Vec<String> = report["tiers"].as_array().unwrap().iter().map(ToString::to_string).collect();
     println!("tiers: {}", held.join("\n       "));
     println!("work: {}\nrepeated: {}", report["work"], report["repeated"]);
@@ -66,6 +67,7 @@ fn check(report: &Value) {
     for tier in 0..2 {
         assert!(report["tiers"][tier]["stored"].as_u64() > Some(0), "tier {tier} was used: {report}");
     }
+    assert_eq!(weed.objects(), Vec::<String>::new(), "closing leaves nothing in the bucket");
 }
 
 /// The program under way.

@@ -1,6 +1,6 @@
 //! What holds over a real S3 server that is killed and restarted, behind a network that cuts.
 //!
-//! The server is SeaweedFS: one static binary, `weed`, which `SPILL_WEED` names. Without it every test is
+//! The server is SeaweedFS: one static binary, `weed`, which `WEED` names. Without it every test is
 //! shown as ignored. `.ci/run` fetches it.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests, whose counts are to be seen")]
 
@@ -27,10 +27,10 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // One server at a time, and the machine to itself.
     arguments.test_threads = Some(1);
-    let weed = std::env::var_os("SPILL_WEED").map(PathBuf::from);
+    let weed = std::env::var_os("WEED").map(PathBuf::from);
     let trials = TESTS.map(|(name, test)| {
         let Some(program) = weed.clone() else {
-            let name = format!("{name} (SPILL_WEED is not set: it names SeaweedFS's `weed`)");
+            let name = format!("{name} (WEED is not set: it names SeaweedFS's `weed`)");
             return Trial::test(name, || Ok(())).with_ignored_flag(true);
         };
         Trial::test(name, move || {

@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -109,15 +110,35 @@ impl Weed {
         }
     }
 
-    /// Whether the bucket is there: a request that is not signed is refused once it is.
+    /// Whether the bucket is there: it is a directory of the server's file service. Its S3 service answers before.
     fn answers(&self) -> bool {
-        use std::io::{Read, Write};
-        let Ok(mut stream) = TcpStream::connect(self.address()) else { return false };
-        let request =
-            format!("HEAD /{BUCKET} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address());
-        let mut answer = String::new();
-        let asked = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
-        asked.is_ok() && answer.starts_with("HTTP/1.1 403")
+        let [.., (_, filer), _] = self.ports.others;
+        let answer = ask(filer, &format!("HEAD /buckets/{BUCKET}/"));
+        answer.is_some_and(|answer| answer.starts_with("HTTP/1.0 200"))
+            && ask(self.ports.s3, "HEAD /").is_some()
+    }
+
+    /// The objects in the bucket.
+    pub(crate) fn objects(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        self.collect(&format!("/buckets/{BUCKET}"), &mut found);
+        found
+    }
+
+    fn collect(&self, directory: &str, found: &mut Vec<String>) {
+        const DIRECTORY: u64 = 1 << 31;
+        let [.., (_, filer), _] = self.ports.others;
+        let answer = ask(filer, &format!("GET {directory}/?limit=10000")).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let listed: serde_json::Value = serde_json::from_str(body).unwrap();
+        for entry in listed["Entries"].as_array().into_iter().flatten() {
+            let path = entry["FullPath"].as_str().unwrap();
+            if entry["Mode"].as_u64().unwrap() & DIRECTORY == 0 {
+                found.push(path.to_owned());
+            } else {
+                self.collect(path, found);
+            }
+        }
     }
 
     fn log(&self) -> String {
@@ -129,4 +150,15 @@ impl Drop for Weed {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// What a service on this port answers to `METHOD /path`.
+fn ask(port: u16, what: &str) -> Option<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let request = format!("{what} HTTP/1.0\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
 }

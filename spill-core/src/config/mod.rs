@@ -87,7 +87,7 @@ pub struct MemoryConfig {
     /// What an insert gets when there is no room anywhere. Holds both `on_full` and `wait_timeout`.
     pub on_full: OnFull,
     /// Bytes of the limit that are kept for the spill path's own buffers. `None`: an eighth of the limit,
-    /// at most 32 MiB.
+    /// at most 64 MiB.
     pub spill_buffers: Option<u64>,
     /// Spilling starts above this share of what entries may weigh.
     pub high_watermark: Share,
@@ -140,7 +140,7 @@ impl MemoryBudget {
 
 impl MemoryConfig {
     /// The most the spill path's buffers get by default.
-    const MAX_DEFAULT_BUFFERS: u64 = 32 << 20;
+    const MAX_DEFAULT_BUFFERS: u64 = 64 << 20;
 
     /// The limit and its parts in bytes. `total` is the memory of the container or machine, needed only
     /// when the limit is a percentage.

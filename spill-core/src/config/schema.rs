@@ -353,7 +353,7 @@ static MEMORY: [Key<MemoryConfig>; 7] = [
     Key {
         name: "spill_buffers",
         about: "The part of `limit` that is kept for the spill path's own buffers. Has to be less than `limit`.",
-        default: "an eighth of `limit`, at most 32 MiB",
+        default: "an eighth of `limit`, at most 64 MiB",
         example: "\"32 MiB\"",
         field: Field::Bytes {
             within: 0..=MAX_BYTES,

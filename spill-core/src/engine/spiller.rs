@@ -166,16 +166,20 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         (staying > goal).then(|| staying - goal)
     }
 
-    /// Picks victims until `want` bytes of weight leave, or a batch is full. Clean ones leave at once.
+    /// Picks victims until `want` bytes of weight leave, or their frames, if as long as their weight says, fill a
+    /// batch of `cap` bytes: what is left over would be a small blob of its own. Clean ones leave at once.
     pub(crate) fn pick(&self, want: u64, cap: u64) -> Evicting<K, V> {
         let most = self.tiers.iter().map(|tier| tier.batch_entries).max().unwrap_or_default();
         let mut picked = Evicting::default();
-        let mut total = 0;
-        while picked.freed + total < want && (total < cap || total == 0) && picked.items.len() < most.max(1) {
+        let (mut total, mut frames, mut next) = (0, 0, 0);
+        while picked.freed + total < want && frames + next <= cap && picked.items.len() < most.max(1) {
             let Some((key, id)) = self.queue.victim(&self.table) else { break };
             match self.table.begin_spill(key, id) {
                 Evicted::Put(item) => {
                     total += item.weight;
+                    // The next one is likely to be like this one.
+                    next = frame_len(item.weight.min(cap));
+                    frames += next;
                     picked.items.push(item);
                 }
                 Evicted::Freed { weight } => {
