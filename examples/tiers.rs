@@ -40,6 +40,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         buffer.insert(key, reading(key)).await?;
     }
 
+    // The buffer tells what it does; a log or a metric listens.
+    let mut batches = BTreeMap::new();
+    while let Some(event) = events.try_next() {
+        if let Event::Spilled { tier, .. } = event {
+            *batches.entry(tier).or_insert(0) += 1;
+        }
+    }
+    println!("batches spilled: {batches:?}");
+
     let usage = buffer.usage();
     println!("in memory: {} entries", usage.memory.resident.entries);
     for tier in &usage.tiers {
@@ -59,13 +68,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(*buffer.get(&key).await?.ok_or("a key is never lost")?, reading(key));
     }
     println!("read from: {places:?}");
-
-    // The buffer tells what it does; a log or a metric listens.
-    let mut spilled = 0;
-    while let Some(event) = events.try_next() {
-        spilled += u64::from(matches!(event, Event::Spilled { .. }));
-    }
-    println!("the last events: {spilled} batches spilled");
 
     buffer.close().await?;
     assert!(buffer.usage().is_empty());

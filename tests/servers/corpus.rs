@@ -1,6 +1,8 @@
 //! The main job, `examples/corpus`, over a small local tier and a bucket.
 
 use std::{
+    env,
+    ffi::OsString,
     net::SocketAddr,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -81,11 +83,11 @@ impl Job {
         let directory = TempDir::with_prefix_in("spill-corpus-", "/var/tmp").unwrap();
         let local = directory.path().join("local");
         let config = directory.path().join("spill.toml");
-        std::fs::write(&config, settings(&local.display().to_string(), endpoint)).unwrap();
-        // Every clone has these files.
-        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/spill-core");
+        let Scale { files, repeat, limit } = Scale::asked_for();
+        std::fs::write(&config, settings(&limit, &local.display().to_string(), endpoint)).unwrap();
         let child = Command::new(program())
-            .args([files, "--repeat", "12", "--json", "--config"])
+            .arg(files)
+            .args(["--repeat", &repeat, "--json", "--config"])
             .arg(&config)
             .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
             .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
@@ -110,17 +112,37 @@ impl Job {
     }
 }
 
-fn settings(local: &str, endpoint: SocketAddr) -> String {
+/// How much is held.
+struct Scale {
+    files: OsString,
+    repeat: String,
+    /// Of memory, and of the local tier.
+    limit: String,
+}
+
+impl Scale {
+    /// What `CORPUS_FILES`, `CORPUS_REPEAT` and `CORPUS_LIMIT` say; else files that every clone has.
+    fn asked_for() -> Self {
+        let own = concat!(env!("CARGO_MANIFEST_DIR"), "/spill-core");
+        Self {
+            files: env::var_os("CORPUS_FILES").unwrap_or_else(|| own.into()),
+            repeat: env::var("CORPUS_REPEAT").unwrap_or_else(|_| "12".to_owned()),
+            limit: env::var("CORPUS_LIMIT").unwrap_or_else(|_| "1 MiB".to_owned()),
+        }
+    }
+}
+
+fn settings(limit: &str, local: &str, endpoint: SocketAddr) -> String {
     format!(
         r#"
         [memory]
-        limit = "1 MiB"
+        limit = "{limit}"
         wait_timeout = "2m"
 
         [[tier]]
         name = "local"
         store = "file://{local}"
-        max_spill = "1 MiB"
+        max_spill = "{limit}"
         compress = "lz4"
 
         [[tier]]
@@ -139,7 +161,7 @@ fn settings(local: &str, endpoint: SocketAddr) -> String {
 
 /// Cargo builds the examples of a package with its tests, into a directory beside theirs.
 fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
+    let test = env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples/corpus");
     assert!(
         program.exists(),
