@@ -314,6 +314,32 @@ async fn demotion_makes_room_for_those_who_wait() {
     finish(buffer).await;
 }
 
+/// A tier that fails in everything, its deletes too, kept those behind it from being tried.
+#[tokio::test(start_paused = true)]
+async fn demotion_passes_a_tier_that_fails() {
+    let (near, middle, far) = (Scripted::new(), Scripted::new(), Scripted::new());
+    let buffer = exact(100_000)
+        .tier(near.tier().name("near").max_spill(CAP).demote_at(share(750)))
+        .tier(middle.tier().name("middle"))
+        .tier(far.tier().name("far"))
+        .build()
+        .unwrap();
+    middle.faults.fail(Operation::Put, StoreErrorKind::Transient);
+    middle.faults.fail(Operation::Delete, StoreErrorKind::Transient);
+    for key in 0..13 {
+        put_away(&buffer, key, noise(key, 100)).await;
+    }
+    sleep(10 * LONG).await;
+    assert_eq!((tier_of(&buffer, 0), tier_of(&buffer, 1), tier_of(&buffer, 2)), {
+        ("far".into(), "far".into(), "near".into())
+    });
+    assert!(middle.writes() < 10, "{} writes in vain", middle.writes());
+    middle.faults.heal();
+    sleep(LONG).await;
+    all_there(&buffer, 0..13).await;
+    finish(buffer).await;
+}
+
 #[tokio::test]
 async fn demotion_is_refused_where_it_makes_no_sense() {
     let near = || Scripted::new().tier().name("near");

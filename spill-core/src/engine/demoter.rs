@@ -22,6 +22,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// What moving some blobs came to.
 enum Round {
     Moved,
+    /// The target failed, and is left alone for a while: those behind it may take them.
+    Refused,
     /// No tier behind takes anything: again at that time, or when one of them has room.
     Stuck(Option<Instant>),
     /// There is no blob that can be moved.
@@ -36,7 +38,7 @@ pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, 
         while let Some(bytes) = tier.to_demote(going) {
             going = true;
             match demote(&shared, &tier, bytes).await {
-                Some(Round::Moved) => {}
+                Some(Round::Moved | Round::Refused) => {}
                 Some(Round::Stuck(at)) => {
                     retry_at = at;
                     break;
@@ -208,7 +210,7 @@ async fn write<K: Key, V: Send + Sync + 'static>(
             reservation.abandon();
             target.stray(id, Stored { bytes, allocated: 0 });
             shared.write_failed(target, &error);
-            Round::Stuck(target.available(Instant::now()).err())
+            Round::Refused
         }
     }
 }
