@@ -363,14 +363,15 @@ impl<K> Blobs<K> {
     }
 
     /// The oldest blobs that nobody reads, moves or has found damaged, with at most so many live bytes together
-    /// but at least one. Keeps them from being deleted until [`close`](Self::close), and from being taken again
+    /// but at least one. One with more than `longest` is passed over: it must not keep those behind it. Keeps them from being deleted until [`close`](Self::close), and from being taken again
     /// until [`stop_moving`](Self::stop_moving).
-    pub(crate) fn take_oldest(&mut self, most: u64) -> Vec<Worn<K>> {
+    pub(crate) fn take_oldest(&mut self, most: u64, longest: u64) -> Vec<Worn<K>> {
         let (mut total, mut frames) = (0, 0);
         let mut taken = Vec::new();
         for (_, index) in self.by_age.iter().flatten() {
             let Some(blob) = self.slots[*index as usize].as_ref() else { continue };
-            if blob.live == 0 || blob.readers > 0 || blob.damaged || blob.moving {
+            let busy = blob.readers > 0 || blob.damaged || blob.moving;
+            if blob.live == 0 || busy || blob.live_bytes > longest {
                 continue;
             }
             total += blob.live_bytes;

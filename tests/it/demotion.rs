@@ -340,6 +340,33 @@ async fn demotion_passes_a_tier_that_fails() {
     finish(buffer).await;
 }
 
+/// The oldest blob was longer than any tier behind may hold, and kept all others from being moved.
+#[tokio::test(start_paused = true)]
+async fn demotion_leaves_what_no_tier_can_ever_take() {
+    let (near, far) = (Scripted::new(), Scripted::new());
+    let buffer = exact(100_000)
+        .tier(near.tier().name("near").max_spill(CAP).demote_at(share(750)))
+        .tier(far.tier().name("far").max_spill(4 * ONE))
+        .build()
+        .unwrap();
+    put_away(&buffer, 0, noise(0, 896)).await;
+    assert_eq!(buffer.usage().tiers[0].stored, 5 * ONE);
+    for key in 1..9 {
+        put_away(&buffer, key, noise(key, 100)).await;
+    }
+    sleep(LONG).await;
+    assert_eq!((tier_of(&buffer, 0), tier_of(&buffer, 1), tier_of(&buffer, 2)), {
+        ("near".into(), "far".into(), "far".into())
+    });
+    // With a larger cap it is the oldest again.
+    assert!(buffer.set_max_spill(1, Some(100 * ONE)));
+    put_away(&buffer, 9, noise(9, 100)).await;
+    put_away(&buffer, 10, noise(10, 100)).await;
+    sleep(LONG).await;
+    assert_eq!(tier_of(&buffer, 0), "far");
+    finish(buffer).await;
+}
+
 #[tokio::test]
 async fn demotion_is_refused_where_it_makes_no_sense() {
     let near = || Scripted::new().tier().name("near");

@@ -93,9 +93,9 @@ async fn demote<K: Key, V: Send + Sync + 'static>(
     if targets.is_empty() {
         return Some(Round::Stuck(retry_at));
     }
-    let longest = targets.iter().map(|target| target.store.info().max_blob).max().unwrap_or_default();
+    let longest = targets.iter().map(|target| longest_blob(target)).max().unwrap_or_default();
     let most = bytes.min(shared.demotion_bytes()).min(longest);
-    let mut moving = Moving { tier, blobs: tier.with_blobs(|blobs| blobs.take_oldest(most)) };
+    let mut moving = Moving { tier, blobs: tier.with_blobs(|blobs| blobs.take_oldest(most, longest)) };
     if moving.blobs.is_empty() {
         return Some(Round::Nothing);
     }
@@ -134,6 +134,12 @@ fn targets<'a, K: Key, V: Send + Sync + 'static>(
     (open, failing.iter().filter_map(|target| target.available(now).err()).min())
 }
 
+/// Bytes of the longest blob that this tier can ever take, as its limits are now.
+fn longest_blob<K>(target: &Tier<K>) -> u64 {
+    let limit = target.quota.levels().limit.unwrap_or(u64::MAX);
+    target.store.info().max_blob.min(limit)
+}
+
 /// Second copies are given up rather than moved: when their entries leave memory again they are the youngest here.
 fn give_up_copies<K: Key, V: Send + Sync + 'static>(
     shared: &Shared<K, V>,
@@ -159,15 +165,13 @@ async fn place_for<'a, K: Key, V: Send + Sync + 'static>(
 ) -> Option<(&'a Arc<Tier<K>>, Reservation)> {
     let bytes: u64 = moving.iter().map(|blob| blob.live_bytes).sum();
     for target in targets {
-        if bytes > target.store.info().max_blob {
+        if bytes > longest_blob(target) {
             continue;
         }
         if let Some(reservation) = target.quota.reserve(bytes) {
             return Some((target, reservation));
         }
-        let may_fit = target.quota.levels().limit.is_none_or(|limit| bytes <= limit);
-        if may_fit
-            && reclaimer::make_room(shared, target, bytes).await
+        if reclaimer::make_room(shared, target, bytes).await
             && let Some(reservation) = target.quota.reserve(bytes)
         {
             return Some((target, reservation));
