@@ -400,10 +400,12 @@ impl<K> Blobs<K> {
         }
     }
 
-    pub(crate) fn stop_moving(&mut self, index: u32) {
-        if let Some(blob) = self.get(index) {
+    /// A blob is not being moved any more. `true`: it stayed, and could be compacted or punched.
+    pub(crate) fn stop_moving(&mut self, index: u32) -> bool {
+        self.get(index).is_some_and(|blob| {
             blob.moving = false;
-        }
+            blob.live > 0 && blob.garbage() > 0
+        })
     }
 
     /// Runs of dead frames of at least `least` bytes, in the blobs that have live ones as well. Only ranges

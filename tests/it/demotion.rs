@@ -367,6 +367,43 @@ async fn demotion_leaves_what_no_tier_can_ever_take() {
     finish(buffer).await;
 }
 
+/// A blob that was to be moved can't be compacted meanwhile; when it stayed, nobody tried again.
+#[tokio::test(start_paused = true)]
+async fn demotion_that_failed_leaves_blobs_to_be_compacted() {
+    let (near, far) = (Scripted::new(), Scripted::new());
+    let pairs = TierSpec::new(near.store()).batch_entries(2);
+    let buffer = exact(100_000)
+        .tier(pairs.name("near").max_spill(CAP).demote_at(share(750)))
+        .tier(far.tier().name("far"))
+        .build()
+        .unwrap();
+    let gate = far.faults.hold(Operation::Put);
+    far.faults.fail(Operation::Put, StoreErrorKind::NoSpace);
+    for pair in 0..7 {
+        for key in [2 * pair, 2 * pair + 1] {
+            buffer.insert(key, noise(key, 100)).await.unwrap();
+        }
+        assert_eq!(buffer.reclaim(200).await.unwrap(), 200);
+    }
+    gate.held(1).await;
+    // Half of the oldest blob is garbage. With that room for three frames could be made, but not while it is moved.
+    assert!(buffer.remove(&0).unwrap());
+    buffer.insert(50, noise(50, 512)).await.unwrap();
+    let spill = tokio::spawn({
+        let buffer = buffer.clone();
+        async move { buffer.spill(&50).await }
+    });
+    gate.held(2).await;
+    gate.release();
+    assert!(matches!(spill.await.unwrap(), Err(Error::Full { .. })));
+    assert!(buffer.spill(&50).await.unwrap());
+    assert_eq!(tier_of(&buffer, 50), "near");
+    far.faults.heal();
+    sleep(LONG).await;
+    all_there(&buffer, 1..14).await;
+    finish(buffer).await;
+}
+
 #[tokio::test]
 async fn demotion_is_refused_where_it_makes_no_sense() {
     let near = || Scripted::new().tier().name("near");

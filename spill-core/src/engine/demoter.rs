@@ -59,16 +59,19 @@ pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, 
 }
 
 /// Blobs being moved; each can be deleted, if nothing in it is alive any more, when this is dropped.
-struct Moving<'a, K> {
+struct Moving<'a, K: Key, V: Send + Sync + 'static> {
+    shared: &'a Shared<K, V>,
     tier: &'a Tier<K>,
     blobs: Vec<Worn<K>>,
 }
 
-impl<K> Drop for Moving<'_, K> {
+impl<K: Key, V: Send + Sync + 'static> Drop for Moving<'_, K, V> {
     fn drop(&mut self) {
-        for blob in &self.blobs {
-            self.tier.with_blobs(|blobs| blobs.stop_moving(blob.blob));
-            self.tier.close_reader(blob.blob);
+        let stayed = self.blobs.iter().filter(|blob| self.tier.stop_moving(blob.blob)).count();
+        if stayed > 0 {
+            // Whoever found no room may have it made of what could not be compacted meanwhile.
+            self.shared.room_news.send_replace(());
+            self.shared.wake_spiller.notify_one();
         }
     }
 }
@@ -95,7 +98,8 @@ async fn demote<K: Key, V: Send + Sync + 'static>(
     }
     let longest = targets.iter().map(|target| longest_blob(target)).max().unwrap_or_default();
     let most = bytes.min(shared.demotion_bytes()).min(longest);
-    let mut moving = Moving { tier, blobs: tier.with_blobs(|blobs| blobs.take_oldest(most, longest)) };
+    let mut moving =
+        Moving { shared, tier, blobs: tier.with_blobs(|blobs| blobs.take_oldest(most, longest)) };
     if moving.blobs.is_empty() {
         return Some(Round::Nothing);
     }
