@@ -33,6 +33,8 @@ enum Fault {
     Nothing,
     /// The part with this number.
     Part(usize),
+    /// Each part, and the first two aborts.
+    PartAndAborts,
     Complete,
     /// Deleting a path that ends like this.
     Delete(&'static str),
@@ -67,6 +69,7 @@ struct ScriptedUpload {
     inner: Box<dyn MultipartUpload>,
     fault: Fault,
     parts: usize,
+    aborts: usize,
     unfinished: Arc<AtomicUsize>,
 }
 
@@ -74,7 +77,7 @@ struct ScriptedUpload {
 impl MultipartUpload for ScriptedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         assert!(data.content_length() <= PART);
-        let fails = self.fault == Fault::Part(self.parts);
+        let fails = self.fault == Fault::Part(self.parts) || self.fault == Fault::PartAndAborts;
         self.parts += 1;
         let put = self.inner.put_part(data);
         Box::pin(async move {
@@ -95,6 +98,10 @@ impl MultipartUpload for ScriptedUpload {
 
     async fn abort(&mut self) -> Result<()> {
         tokio::task::yield_now().await;
+        if self.fault == Fault::PartAndAborts && self.aborts < 2 {
+            self.aborts += 1;
+            return broken();
+        }
         self.unfinished.fetch_sub(1, Ordering::Relaxed);
         self.inner.abort().await
     }
@@ -119,7 +126,7 @@ impl ObjectStore for Scripted {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
         tokio::task::yield_now().await;
         let unfinished = Arc::clone(&self.unfinished);
-        Ok(Box::new(ScriptedUpload { inner, fault: self.fault, parts: 0, unfinished }))
+        Ok(Box::new(ScriptedUpload { inner, fault: self.fault, parts: 0, aborts: 0, unfinished }))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -277,6 +284,16 @@ async fn a_failed_upload_is_aborted_before_put_answers() {
         assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 0, "{fault:?}");
         assert!(ids(&store, None, 10).await.is_empty());
     }
+}
+
+/// A service that has too much to do refuses a part, and then the abort: its parts would be stored for ever.
+#[tokio::test(start_paused = true)]
+async fn an_abort_that_fails_is_tried_again() {
+    let (bucket, store) = scripted(Fault::PartAndAborts);
+    let error = store.put(id(1), payload(3 * PART + 1)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Transient, "{error}");
+    assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 0, "parts are left");
+    store.close().await.unwrap();
 }
 
 #[tokio::test]

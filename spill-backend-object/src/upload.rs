@@ -1,15 +1,26 @@
 //! Large blobs, in parts: nothing of an upload stays behind, however it ends.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use object_store::{
     Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload, Result, path::Path,
 };
+use spill_core::StoreErrorKind;
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, oneshot},
     task::JoinHandle,
+    time::{Instant, sleep},
 };
+
+use crate::error::kind_of;
+
+/// How long an abort is tried again for: one that is refused has often the same reason as the upload, that the
+/// service has too much to do.
+const ABORTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// After the first abort that failed; twice as long after each further one.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
 
 /// A started upload, which is aborted unless it is completed.
 ///
@@ -77,14 +88,7 @@ impl Upload {
         let mut parts = self.parts.take()?;
         let permit = self.permit.take();
         Some(self.runtime.spawn(async move {
-            match parts.abort().await {
-                // It was completed in time, or is gone already.
-                Ok(()) | Err(Error::NotFound { .. }) => {}
-                Err(error) => {
-                    let fix = "let the bucket expire unfinished ones";
-                    tracing::warn!(%error, fix, "an upload could not be aborted");
-                }
-            }
+            give_up(&mut *parts).await;
             drop(permit);
         }))
     }
@@ -93,6 +97,29 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         drop(self.begin_abort());
+    }
+}
+
+async fn give_up(parts: &mut dyn MultipartUpload) {
+    let (begin, mut wait) = (Instant::now(), FIRST_WAIT);
+    loop {
+        match parts.abort().await {
+            // It was completed in time, or is gone already.
+            Ok(()) | Err(Error::NotFound { .. }) => return,
+            Err(error)
+                if kind_of(&error) == StoreErrorKind::Transient
+                    && begin.elapsed() + wait <= ABORTED_WITHIN =>
+            {
+                tracing::debug!(%error, ?wait, "an abort is tried again");
+            }
+            Err(error) => {
+                let fix = "let the bucket expire unfinished ones";
+                tracing::warn!(%error, fix, "an upload could not be aborted");
+                return;
+            }
+        }
+        sleep(wait).await;
+        wait *= 2;
     }
 }
 

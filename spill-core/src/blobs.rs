@@ -363,14 +363,15 @@ impl<K> Blobs<K> {
     }
 
     /// The oldest blobs that nobody reads, moves or has found damaged, with at most so many live bytes together
-    /// but at least one. Keeps them from being deleted until [`close`](Self::close), and from being taken again
+    /// but at least one. One with more than `longest` is passed over: it must not keep those behind it. Keeps them from being deleted until [`close`](Self::close), and from being taken again
     /// until [`stop_moving`](Self::stop_moving).
-    pub(crate) fn take_oldest(&mut self, most: u64) -> Vec<Worn<K>> {
+    pub(crate) fn take_oldest(&mut self, most: u64, longest: u64) -> Vec<Worn<K>> {
         let (mut total, mut frames) = (0, 0);
         let mut taken = Vec::new();
         for (_, index) in self.by_age.iter().flatten() {
             let Some(blob) = self.slots[*index as usize].as_ref() else { continue };
-            if blob.live == 0 || blob.readers > 0 || blob.damaged || blob.moving {
+            let busy = blob.readers > 0 || blob.damaged || blob.moving;
+            if blob.live == 0 || busy || blob.live_bytes > longest {
                 continue;
             }
             total += blob.live_bytes;
@@ -399,10 +400,12 @@ impl<K> Blobs<K> {
         }
     }
 
-    pub(crate) fn stop_moving(&mut self, index: u32) {
-        if let Some(blob) = self.get(index) {
+    /// A blob is not being moved any more. `true`: it stayed, and could be compacted or punched.
+    pub(crate) fn stop_moving(&mut self, index: u32) -> bool {
+        self.get(index).is_some_and(|blob| {
             blob.moving = false;
-        }
+            blob.live > 0 && blob.garbage() > 0
+        })
     }
 
     /// Runs of dead frames of at least `least` bytes, in the blobs that have live ones as well. Only ranges

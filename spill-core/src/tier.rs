@@ -61,6 +61,8 @@ pub(crate) struct Tier<K> {
     pub(crate) making_room: tokio::sync::Mutex<()>,
     /// Room and garbage together when making room was last tried in vain; zero after it was not.
     in_vain: AtomicU64,
+    /// How often worn blobs that were to be moved stayed: making room may not be in vain any more.
+    stayed: AtomicU64,
     /// Spreads the tries of tiers that failed together.
     seed: u64,
 }
@@ -124,6 +126,7 @@ impl<K> Tier<K> {
             demote_at: limits.demote_at,
             making_room: tokio::sync::Mutex::default(),
             in_vain: 0.into(),
+            stayed: 0.into(),
             seed: limits.seed ^ u64::from(index).rotate_left(32),
         }
     }
@@ -313,11 +316,32 @@ impl<K> Tier<K> {
         self.room_to_be_had() > self.quota.levels().room() || !self.clean.lock().is_empty()
     }
 
-    /// Making room has ended. In vain, it is not tried again before more has become garbage.
-    pub(crate) fn tried_to_make_room(&self, in_vain: bool) {
+    /// Making room has ended. In vain, it is not tried again before more has become garbage, or a blob with some
+    /// has stayed that was to be moved: `stayed` says how often that had happened when it began.
+    pub(crate) fn tried_to_make_room(&self, in_vain: bool, stayed: u64) {
         let levels = self.quota.levels();
         let tried = if in_vain { levels.room_without(levels.garbage) } else { 0 };
-        self.in_vain.store(tried, Relaxed);
+        self.in_vain.store(tried, SeqCst);
+        if self.stayed() != stayed {
+            self.in_vain.store(0, SeqCst);
+        }
+    }
+
+    pub(crate) fn stayed(&self) -> u64 {
+        self.stayed.load(SeqCst)
+    }
+
+    /// A blob is not being moved any more. `true`: it stayed, and room may be made of what is dead in it.
+    pub(crate) fn stop_moving(&self, blob: u32) -> bool {
+        let worn = self.blobs.lock().stop_moving(blob);
+        if worn {
+            // In this order, so that whoever makes room meanwhile sees one of the two.
+            self.stayed.fetch_add(1, SeqCst);
+            self.in_vain.store(0, SeqCst);
+            self.wake_compactor.notify_one();
+        }
+        self.close_reader(blob);
+        worn
     }
 
     pub(crate) fn holdings(&self) -> Holdings {

@@ -314,6 +314,96 @@ async fn demotion_makes_room_for_those_who_wait() {
     finish(buffer).await;
 }
 
+/// A tier that fails in everything, its deletes too, kept those behind it from being tried.
+#[tokio::test(start_paused = true)]
+async fn demotion_passes_a_tier_that_fails() {
+    let (near, middle, far) = (Scripted::new(), Scripted::new(), Scripted::new());
+    let buffer = exact(100_000)
+        .tier(near.tier().name("near").max_spill(CAP).demote_at(share(750)))
+        .tier(middle.tier().name("middle"))
+        .tier(far.tier().name("far"))
+        .build()
+        .unwrap();
+    middle.faults.fail(Operation::Put, StoreErrorKind::Transient);
+    middle.faults.fail(Operation::Delete, StoreErrorKind::Transient);
+    for key in 0..13 {
+        put_away(&buffer, key, noise(key, 100)).await;
+    }
+    sleep(10 * LONG).await;
+    assert_eq!((tier_of(&buffer, 0), tier_of(&buffer, 1), tier_of(&buffer, 2)), {
+        ("far".into(), "far".into(), "near".into())
+    });
+    assert!(middle.writes() < 10, "{} writes in vain", middle.writes());
+    middle.faults.heal();
+    sleep(LONG).await;
+    all_there(&buffer, 0..13).await;
+    finish(buffer).await;
+}
+
+/// The oldest blob was longer than any tier behind may hold, and kept all others from being moved.
+#[tokio::test(start_paused = true)]
+async fn demotion_leaves_what_no_tier_can_ever_take() {
+    let (near, far) = (Scripted::new(), Scripted::new());
+    let buffer = exact(100_000)
+        .tier(near.tier().name("near").max_spill(CAP).demote_at(share(750)))
+        .tier(far.tier().name("far").max_spill(4 * ONE))
+        .build()
+        .unwrap();
+    put_away(&buffer, 0, noise(0, 896)).await;
+    assert_eq!(buffer.usage().tiers[0].stored, 5 * ONE);
+    for key in 1..9 {
+        put_away(&buffer, key, noise(key, 100)).await;
+    }
+    sleep(LONG).await;
+    assert_eq!((tier_of(&buffer, 0), tier_of(&buffer, 1), tier_of(&buffer, 2)), {
+        ("near".into(), "far".into(), "far".into())
+    });
+    // With a larger cap it is the oldest again.
+    assert!(buffer.set_max_spill(1, Some(100 * ONE)));
+    put_away(&buffer, 9, noise(9, 100)).await;
+    put_away(&buffer, 10, noise(10, 100)).await;
+    sleep(LONG).await;
+    assert_eq!(tier_of(&buffer, 0), "far");
+    finish(buffer).await;
+}
+
+/// A blob that was to be moved can't be compacted meanwhile; when it stayed, nobody tried again.
+#[tokio::test(start_paused = true)]
+async fn demotion_that_failed_leaves_blobs_to_be_compacted() {
+    let (near, far) = (Scripted::new(), Scripted::new());
+    let pairs = TierSpec::new(near.store()).batch_entries(2);
+    let buffer = exact(100_000)
+        .tier(pairs.name("near").max_spill(CAP).demote_at(share(750)))
+        .tier(far.tier().name("far"))
+        .build()
+        .unwrap();
+    let gate = far.faults.hold(Operation::Put);
+    far.faults.fail(Operation::Put, StoreErrorKind::NoSpace);
+    for pair in 0..7 {
+        for key in [2 * pair, 2 * pair + 1] {
+            buffer.insert(key, noise(key, 100)).await.unwrap();
+        }
+        assert_eq!(buffer.reclaim(200).await.unwrap(), 200);
+    }
+    gate.held(1).await;
+    // Half of the oldest blob is garbage. With that room for three frames could be made, but not while it is moved.
+    assert!(buffer.remove(&0).unwrap());
+    buffer.insert(50, noise(50, 512)).await.unwrap();
+    let spill = tokio::spawn({
+        let buffer = buffer.clone();
+        async move { buffer.spill(&50).await }
+    });
+    gate.held(2).await;
+    gate.release();
+    assert!(matches!(spill.await.unwrap(), Err(Error::Full { .. })));
+    assert!(buffer.spill(&50).await.unwrap());
+    assert_eq!(tier_of(&buffer, 50), "near");
+    far.faults.heal();
+    sleep(LONG).await;
+    all_there(&buffer, 1..14).await;
+    finish(buffer).await;
+}
+
 #[tokio::test]
 async fn demotion_is_refused_where_it_makes_no_sense() {
     let near = || Scripted::new().tier().name("near");

@@ -22,6 +22,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// What moving some blobs came to.
 enum Round {
     Moved,
+    /// The target failed, and is left alone for a while: those behind it may take them.
+    Refused,
     /// No tier behind takes anything: again at that time, or when one of them has room.
     Stuck(Option<Instant>),
     /// There is no blob that can be moved.
@@ -36,7 +38,7 @@ pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, 
         while let Some(bytes) = tier.to_demote(going) {
             going = true;
             match demote(&shared, &tier, bytes).await {
-                Some(Round::Moved) => {}
+                Some(Round::Moved | Round::Refused) => {}
                 Some(Round::Stuck(at)) => {
                     retry_at = at;
                     break;
@@ -57,16 +59,19 @@ pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, 
 }
 
 /// Blobs being moved; each can be deleted, if nothing in it is alive any more, when this is dropped.
-struct Moving<'a, K> {
+struct Moving<'a, K: Key, V: Send + Sync + 'static> {
+    shared: &'a Shared<K, V>,
     tier: &'a Tier<K>,
     blobs: Vec<Worn<K>>,
 }
 
-impl<K> Drop for Moving<'_, K> {
+impl<K: Key, V: Send + Sync + 'static> Drop for Moving<'_, K, V> {
     fn drop(&mut self) {
-        for blob in &self.blobs {
-            self.tier.with_blobs(|blobs| blobs.stop_moving(blob.blob));
-            self.tier.close_reader(blob.blob);
+        let stayed = self.blobs.iter().filter(|blob| self.tier.stop_moving(blob.blob)).count();
+        if stayed > 0 {
+            // Whoever found no room may have it made of what could not be compacted meanwhile.
+            self.shared.room_news.send_replace(());
+            self.shared.wake_spiller.notify_one();
         }
     }
 }
@@ -91,9 +96,10 @@ async fn demote<K: Key, V: Send + Sync + 'static>(
     if targets.is_empty() {
         return Some(Round::Stuck(retry_at));
     }
-    let longest = targets.iter().map(|target| target.store.info().max_blob).max().unwrap_or_default();
+    let longest = targets.iter().map(|target| longest_blob(target)).max().unwrap_or_default();
     let most = bytes.min(shared.demotion_bytes()).min(longest);
-    let mut moving = Moving { tier, blobs: tier.with_blobs(|blobs| blobs.take_oldest(most)) };
+    let mut moving =
+        Moving { shared, tier, blobs: tier.with_blobs(|blobs| blobs.take_oldest(most, longest)) };
     if moving.blobs.is_empty() {
         return Some(Round::Nothing);
     }
@@ -132,6 +138,12 @@ fn targets<'a, K: Key, V: Send + Sync + 'static>(
     (open, failing.iter().filter_map(|target| target.available(now).err()).min())
 }
 
+/// Bytes of the longest blob that this tier can ever take, as its limits are now.
+fn longest_blob<K>(target: &Tier<K>) -> u64 {
+    let limit = target.quota.levels().limit.unwrap_or(u64::MAX);
+    target.store.info().max_blob.min(limit)
+}
+
 /// Second copies are given up rather than moved: when their entries leave memory again they are the youngest here.
 fn give_up_copies<K: Key, V: Send + Sync + 'static>(
     shared: &Shared<K, V>,
@@ -157,15 +169,13 @@ async fn place_for<'a, K: Key, V: Send + Sync + 'static>(
 ) -> Option<(&'a Arc<Tier<K>>, Reservation)> {
     let bytes: u64 = moving.iter().map(|blob| blob.live_bytes).sum();
     for target in targets {
-        if bytes > target.store.info().max_blob {
+        if bytes > longest_blob(target) {
             continue;
         }
         if let Some(reservation) = target.quota.reserve(bytes) {
             return Some((target, reservation));
         }
-        let may_fit = target.quota.levels().limit.is_none_or(|limit| bytes <= limit);
-        if may_fit
-            && reclaimer::make_room(shared, target, bytes).await
+        if reclaimer::make_room(shared, target, bytes).await
             && let Some(reservation) = target.quota.reserve(bytes)
         {
             return Some((target, reservation));
@@ -208,7 +218,7 @@ async fn write<K: Key, V: Send + Sync + 'static>(
             reservation.abandon();
             target.stray(id, Stored { bytes, allocated: 0 });
             shared.write_failed(target, &error);
-            Round::Stuck(target.available(Instant::now()).err())
+            Round::Refused
         }
     }
 }

@@ -90,6 +90,7 @@ pub(crate) async fn make_room<K: Key, V: Send + Sync + 'static>(
         return enough();
     }
     let _one_at_a_time = tier.making_room.lock().await;
+    let stayed = tier.stayed();
     // A failed delete is tried again by the tier's own task; here it is only no room.
     delete_doomed(shared, tier).await;
     if enough() {
@@ -104,7 +105,7 @@ pub(crate) async fn make_room<K: Key, V: Send + Sync + 'static>(
             delete_doomed(shared, tier).await;
         }
     }
-    tier.tried_to_make_room(gain == Gain::Nothing && !enough());
+    tier.tried_to_make_room(gain == Gain::Nothing && !enough(), stayed);
     enough()
 }
 
