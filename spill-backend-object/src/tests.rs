@@ -49,6 +49,8 @@ struct Scripted {
     inner: InMemory,
     fault: Fault,
     unfinished: Arc<AtomicUsize>,
+    /// Aborts that are still to fail.
+    bad_aborts: Arc<AtomicUsize>,
     reads: AtomicUsize,
 }
 
@@ -68,6 +70,7 @@ struct ScriptedUpload {
     fault: Fault,
     parts: usize,
     unfinished: Arc<AtomicUsize>,
+    bad_aborts: Arc<AtomicUsize>,
 }
 
 #[async_trait]
@@ -95,6 +98,10 @@ impl MultipartUpload for ScriptedUpload {
 
     async fn abort(&mut self) -> Result<()> {
         tokio::task::yield_now().await;
+        let fewer = |left: usize| left.checked_sub(1);
+        if self.bad_aborts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok() {
+            return broken();
+        }
         self.unfinished.fetch_sub(1, Ordering::Relaxed);
         self.inner.abort().await
     }
@@ -118,8 +125,8 @@ impl ObjectStore for Scripted {
         let inner = self.inner.put_multipart_opts(path, options).await?;
         self.unfinished.fetch_add(1, Ordering::Relaxed);
         tokio::task::yield_now().await;
-        let unfinished = Arc::clone(&self.unfinished);
-        Ok(Box::new(ScriptedUpload { inner, fault: self.fault, parts: 0, unfinished }))
+        let (unfinished, bad_aborts) = (Arc::clone(&self.unfinished), Arc::clone(&self.bad_aborts));
+        Ok(Box::new(ScriptedUpload { inner, fault: self.fault, parts: 0, unfinished, bad_aborts }))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -277,6 +284,46 @@ async fn a_failed_upload_is_aborted_before_put_answers() {
         assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 0, "{fault:?}");
         assert!(ids(&store, None, 10).await.is_empty());
     }
+}
+
+/// One upload that failed, and of which so many aborts fail.
+async fn unaborted(bad_aborts: usize) -> (Arc<Scripted>, ObjectStoreBackend) {
+    let (bucket, store) = scripted(Fault::Part(0));
+    bucket.bad_aborts.store(bad_aborts, Ordering::Relaxed);
+    store.put(id(1), payload(2 * PART)).await.unwrap_err();
+    assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 1);
+    (bucket, store)
+}
+
+#[tokio::test]
+async fn s07_an_upload_that_could_not_be_aborted_is_aborted_later() {
+    let (bucket, store) = unaborted(1).await;
+    store.put(id(2), payload(2 * PART)).await.unwrap_err();
+    assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 0, "with the next upload");
+
+    let (bucket, store) = unaborted(2).await;
+    store.put(id(2), payload(10)).await.unwrap();
+    let error = store.close().await.unwrap_err();
+    assert_eq!((error.operation(), error.kind()), ("close", StoreErrorKind::Transient), "{error}");
+    assert_eq!(ids(&store, None, 9).await, [0; 0], "all else is closed");
+    for polls in 0..3 {
+        poll_at_most(store.close(), polls).await;
+    }
+    store.close().await.unwrap();
+    assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn an_upload_that_can_not_be_aborted_is_given_up_in_the_end() {
+    let (bucket, store) = unaborted(usize::MAX).await;
+    for _ in 0..4 {
+        store.close().await.unwrap_err();
+    }
+    store.close().await.unwrap();
+    assert_eq!(
+        (usize::MAX - bucket.bad_aborts.load(Ordering::Relaxed), ids(&store, None, 9).await),
+        (5, vec![])
+    );
 }
 
 #[tokio::test]
