@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let (opened, faulty, looked_at, objects) =
         (memory.clone(), memory.clone(), memory.clone(), memory.objects);
     let open = move |namespace| opened.clone().open(namespace, Medium::new());
-    let harness = bucket::harness(&root, open, move || Ok(objects.clone() as Arc<dyn ObjectStore>))
+    let harness = bucket::harness(&root, open, move |_| Ok(objects.clone() as Arc<dyn ObjectStore>))
         .named("object: memory")
         .with_leftovers(move |namespace| looked_at.clone().leftovers(namespace))
         .with_faults(Trouble::OF_SERVERS, move |namespace, medium| faulty.clone().open(namespace, medium))

@@ -18,10 +18,11 @@ fn main() -> ExitCode {
     if fs::create_dir_all(&directory).is_err() {
         return ExitCode::FAILURE;
     }
-    let files = move || Ok(Arc::new(LocalFileSystem::new_with_prefix(&directory)?) as Arc<dyn ObjectStore>);
+    let files =
+        move |_: &str| Ok(Arc::new(LocalFileSystem::new_with_prefix(&directory)?) as Arc<dyn ObjectStore>);
     let open_in = files.clone();
-    let open = move |namespace| {
-        let files = open_in();
+    let open = move |namespace: String| {
+        let files = open_in(&namespace);
         async move { bucket::session(files.map_err(bucket::refused)?, namespace, false).await }
     };
     let harness = bucket::harness(&root, open, files).named("object: local files").with_processes();

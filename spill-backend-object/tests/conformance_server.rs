@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let Ok(root) = bucket::Root::new() else { return ExitCode::FAILURE };
     let server = env::var("SPILL_S3_NAME").unwrap_or_else(|_| "SeaweedFS".to_owned());
     let open = move |namespace| bucket.clone().open(namespace);
-    let mut harness = bucket::harness(&root, open, move || past.client())
+    let mut harness = bucket::harness(&root, open, move |_| past.client())
         .named(format!("object: S3 ({server})"))
         .with_processes()
         .time_limit(Duration::from_secs(300));

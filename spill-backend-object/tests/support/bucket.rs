@@ -52,11 +52,11 @@ pub(crate) async fn session(
     Ok(Arc::new(store))
 }
 
-/// Sessions that `open` opens, in the bucket that `bucket` gives: a namespace is a prefix.
+/// Sessions that `open` opens, in the bucket that `bucket` gives for a namespace, which is a prefix there.
 pub(crate) fn harness<F>(
     root: &Root,
     open: impl Fn(String) -> F + Send + Sync + 'static,
-    bucket: impl Fn() -> Result<Arc<dyn ObjectStore>, BoxError> + Clone + Send + Sync + 'static,
+    bucket: impl Fn(&str) -> Result<Arc<dyn ObjectStore>, BoxError> + Clone + Send + Sync + 'static,
 ) -> StoreHarness
 where
     F: Future<Output = Result<Arc<dyn Store>, StoreError>> + Send + 'static,
@@ -75,15 +75,15 @@ where
     let harness = StoreHarness::new(open)
         .child_variable(ROOT_VARIABLE, root.path.clone())
         .with_leftovers(move |namespace| {
-            let bucket = look_in();
+            let bucket = look_in(&namespace);
             async move { names(&*bucket?, &namespace).await }
         })
         .with_foreign(move |namespace| {
-            let bucket = plant_in();
+            let bucket = plant_in(&namespace);
             async move { plant(&*bucket?, &namespace).await }
         })
         .with_sweep(move |namespace| {
-            let (bucket, days) = (sweep_in(), days.clone());
+            let (bucket, days) = (sweep_in(&namespace), days.clone());
             async move { days.sweep(bucket?, namespace).await }
         });
     harness
