@@ -20,9 +20,9 @@ use tokio::{runtime::Handle, sync::Semaphore};
 
 use crate::{
     ObjectOptions,
-    error::{kind_of, store_error},
+    error::{kind_of, lists_nothing, store_error},
     session::Session,
-    upload::Upload,
+    upload::{Unaborted, Upload},
 };
 
 /// A blob up to this many bytes is one request; a larger one is sent in parts of this size.
@@ -50,9 +50,9 @@ const MOST_EMPTY_PIECES: usize = 64;
 ///
 /// Up to 16 MiB a blob is one request. A larger one goes up in parts of 16 MiB, four at a time and without
 /// a copy, and is not there until the last of them is; eight such uploads at most are under way at once,
-/// others wait. An upload that fails, or whose future is dropped, is aborted. When the runtime ends in the
-/// middle of one, or the process dies, its parts stay invisible but stored: give the bucket a rule that
-/// expires unfinished uploads.
+/// others wait. An upload that fails, or whose future is dropped, is aborted; if that fails too, again with later
+/// uploads and when the store is closed. When the runtime ends in the middle of one, or the process dies, its parts
+/// stay invisible but stored: give the bucket a rule that expires unfinished uploads.
 ///
 /// After a `put` that failed, or was dropped, the blob may be there whole, if only the answer got lost.
 /// Deleting its id makes sure.
@@ -91,6 +91,7 @@ pub struct ObjectStoreBackend {
     sorted: bool,
     part: usize,
     uploads: Arc<Semaphore>,
+    unaborted: Arc<Unaborted>,
 }
 
 impl fmt::Debug for ObjectStoreBackend {
@@ -123,7 +124,8 @@ impl ObjectStoreBackend {
             .preferred_blob(part as u64)
             .read_gap(READ_GAP);
         let uploads = Arc::new(Semaphore::new(UPLOADS_AT_ONCE as usize));
-        Ok(Self { info, inner, session, dead_after, sorted, part, uploads })
+        let unaborted = Arc::default();
+        Ok(Self { info, inner, session, dead_after, sorted, part, uploads, unaborted })
     }
 
     /// Writes the first heartbeat now, rather than before the first blob: one small write, which tells whether
@@ -209,7 +211,8 @@ impl ObjectStoreBackend {
             Handle::try_current().map_err(|error| self.error(StoreErrorKind::Other, "put", error))?;
         let permit = Arc::clone(&self.uploads).acquire_owned().await;
         let permit = permit.map_err(|error| self.error(StoreErrorKind::Other, "put", error))?;
-        let upload = Upload::start(Arc::clone(&self.inner), path, permit, runtime).await;
+        let unaborted = Arc::clone(&self.unaborted);
+        let upload = Upload::start(Arc::clone(&self.inner), path, permit, runtime, unaborted).await;
         let mut upload = upload.map_err(|error| self.failed("put", error))?;
         let sent = stream::iter(split(blob, self.part))
             .map(|bytes| upload.part(bytes))
@@ -243,8 +246,19 @@ impl ObjectStoreBackend {
         self.corrupt(id, format!("bytes {range:?} of a blob of {size}"))
     }
 
+    /// For a read of nothing: whether the blob is there and long enough.
+    ///
+    /// By a read of one byte, since an answer to a HEAD has no room to say that it is the bucket that is missing.
     async fn check_there(&self, id: BlobId, range: &Range<u64>) -> Result<(), StoreError> {
-        let object = self.inner.head(&self.path(id)).await;
+        let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
+        let object = match self.inner.get_opts(&self.path(id), options).await {
+            Ok(answer) => Ok(answer.meta),
+            // It may have no first byte.
+            Err(error) if matches!(kind_of(&error), StoreErrorKind::Corrupt | StoreErrorKind::Other) => {
+                self.inner.head(&self.path(id)).await.map_err(|_| error)
+            }
+            Err(error) => Err(error),
+        };
         let object = object.map_err(|error| self.failed("get", error).with_blob(id))?;
         if range.end > object.size {
             return Err(self.past_the_end(id, range, object.size));
@@ -307,8 +321,7 @@ impl ObjectStoreBackend {
                 Ok(object) => {
                     self.blob_of(&object).filter(|blob| after.is_none_or(|id| blob.id > id)).map(Ok)
                 }
-                // A service with real directories has none for a session that kept nothing yet.
-                Err(Error::NotFound { source, .. }) if !source.to_string().contains("NoSuchBucket") => None,
+                Err(error) if lists_nothing(&error) => None,
                 Err(error) => Some(Err(self.failed("list", error))),
             })
         })
@@ -410,8 +423,8 @@ impl Store for ObjectStoreBackend {
         Ok(page.into_values().collect())
     }
 
-    /// Waits for uploads that are being aborted and ends the heartbeats, then deletes the session's blobs, 1000
-    /// at a time, and last its heartbeat.
+    /// Waits for uploads that are being aborted, aborts those for which that failed before, and ends the
+    /// heartbeats; then deletes the session's blobs, 1000 at a time, and last its heartbeat.
     ///
     /// # Cancel safety
     /// Any of the blobs may have been removed; closing again removes the others.
@@ -419,8 +432,8 @@ impl Store for ObjectStoreBackend {
         let over = self.uploads.acquire_many(UPLOADS_AT_ONCE).await;
         let _over = over.map_err(|error| self.error(StoreErrorKind::Other, "close", error))?;
         self.session.stop().await;
+        let mut first = self.unaborted.abort_all().await.err().map(|error| self.failed("close", error));
         let mut ids = std::pin::pin!(self.blobs(None).map_ok(|blob| blob.id).chunks(CLOSE_BATCH));
-        let mut first = None;
         while let Some(batch) = ids.next().await {
             let batch = batch.into_iter().collect::<Result<Vec<_>, _>>()?;
             if let Err(error) = self.delete(&batch).await {

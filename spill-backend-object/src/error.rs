@@ -69,6 +69,24 @@ fn said(error: &Error) -> Option<StoreErrorKind> {
     }
 }
 
+/// Whether this answer to a listing means that there is nothing below the prefix: a service with real directories has
+/// none for names that nobody used yet. `object_store` has no error for it.
+pub(crate) fn lists_nothing(error: &Error) -> bool {
+    #[cfg(feature = "service")]
+    if let Some(answer) = find::<Answer>(error) {
+        return answer.is_missing_object();
+    }
+    let is_404 = |cause: &dyn StdError| status_in(&cause.to_string()) == Some(404);
+    let missing = matches!(error, Error::NotFound { .. }) || causes(error).any(|cause| is_404(cause));
+    missing && !causes(error).any(|cause| names_a_missing_bucket(&cause.to_string()))
+}
+
+/// Whether the upload in parts that this is about is gone.
+pub(crate) fn is_without_upload(error: &Error) -> bool {
+    kind_of(error) == StoreErrorKind::NotFound
+        || causes(error).any(|cause| cause.to_string().contains("NoSuchUpload"))
+}
+
 pub(crate) fn names_a_missing_bucket(message: &str) -> bool {
     ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "bucket does not exist"]
         .iter()

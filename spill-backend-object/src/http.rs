@@ -151,8 +151,7 @@ struct Asked {
     method: Method,
     /// A listing, or a batch: its answer is a text that says what became of it.
     report: bool,
-    /// Deletes many objects of S3.
-    batch: bool,
+    lists: bool,
 }
 
 impl Asked {
@@ -161,8 +160,7 @@ impl Asked {
         let lists = query.split('&').any(|pair| pair.starts_with("list-type=") || pair == "comp=list");
         let method = request.method().clone();
         let report = lists || method == Method::PUT || method == Method::POST;
-        let batch = query.split('&').any(|pair| pair.split('=').next() == Some("delete"));
-        Self { method, report, batch }
+        Self { method, report, lists }
     }
 
     async fn judge(&self, answer: HttpResponse) -> Result<HttpResponse, HttpError> {
@@ -188,19 +186,18 @@ impl Asked {
                 return Err(HttpError::new(HttpErrorKind::Unknown, answer));
             }
         }
-        let body = if self.batch { answer::rename_codes(body) } else { body };
-        Ok(HttpResponse::from_parts(parts, body.into()))
+        Ok(HttpResponse::from_parts(parts, answer::hide_words(body).into()))
     }
 
     /// Whether `object_store` has a meaning of its own for this status, and the right one.
     ///
-    /// A 404 to a write, or one that names something else than an object, is no missing object.
+    /// A 404 to a write or a listing, or one that names something else than an object, is no missing object.
     fn passes(&self, status: StatusCode, answer: &Answer) -> bool {
         match status {
             StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED => true,
             StatusCode::NOT_FOUND => {
                 let writes = self.method == Method::PUT || self.method == Method::POST;
-                !writes && !answer.is_about_more_than_an_object()
+                !writes && !self.lists && answer.is_missing_object()
             }
             _ => false,
         }

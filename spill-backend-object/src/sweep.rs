@@ -40,7 +40,7 @@ pub struct SweepReport {
     pub looked_at: usize,
     /// Those among them that live, or did not so long ago.
     pub living: usize,
-    /// Dead ones that were removed.
+    /// Dead ones that were removed. Of two sweeps at once both may count one.
     pub removed: usize,
     /// Objects of dead sessions that were removed, heartbeats included.
     pub objects: usize,
@@ -209,7 +209,9 @@ impl Sweeper<'_> {
         let mut blobs = self
             .inner
             .list(Some(session))
-            .try_filter(|object| std::future::ready(is_blob(&object.location, session)));
+            .try_filter(|object| std::future::ready(is_blob(&object.location, session)))
+            // It is asked again after its end, which those of services do not bear.
+            .fuse();
         loop {
             self.spend()?;
             let page: Vec<_> = (&mut blobs).take(PAGE).try_collect().await?;

@@ -33,8 +33,6 @@ enum Fault {
     Nothing,
     /// The part with this number.
     Part(usize),
-    /// Each part, and the first two aborts.
-    PartAndAborts,
     Complete,
     /// Deleting a path that ends like this.
     Delete(&'static str),
@@ -51,6 +49,8 @@ struct Scripted {
     inner: InMemory,
     fault: Fault,
     unfinished: Arc<AtomicUsize>,
+    /// Aborts that are still to fail.
+    bad_aborts: Arc<AtomicUsize>,
     reads: AtomicUsize,
 }
 
@@ -69,15 +69,15 @@ struct ScriptedUpload {
     inner: Box<dyn MultipartUpload>,
     fault: Fault,
     parts: usize,
-    aborts: usize,
     unfinished: Arc<AtomicUsize>,
+    bad_aborts: Arc<AtomicUsize>,
 }
 
 #[async_trait]
 impl MultipartUpload for ScriptedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         assert!(data.content_length() <= PART);
-        let fails = self.fault == Fault::Part(self.parts) || self.fault == Fault::PartAndAborts;
+        let fails = self.fault == Fault::Part(self.parts);
         self.parts += 1;
         let put = self.inner.put_part(data);
         Box::pin(async move {
@@ -98,8 +98,8 @@ impl MultipartUpload for ScriptedUpload {
 
     async fn abort(&mut self) -> Result<()> {
         tokio::task::yield_now().await;
-        if self.fault == Fault::PartAndAborts && self.aborts < 2 {
-            self.aborts += 1;
+        let fewer = |left: usize| left.checked_sub(1);
+        if self.bad_aborts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok() {
             return broken();
         }
         self.unfinished.fetch_sub(1, Ordering::Relaxed);
@@ -125,8 +125,8 @@ impl ObjectStore for Scripted {
         let inner = self.inner.put_multipart_opts(path, options).await?;
         self.unfinished.fetch_add(1, Ordering::Relaxed);
         tokio::task::yield_now().await;
-        let unfinished = Arc::clone(&self.unfinished);
-        Ok(Box::new(ScriptedUpload { inner, fault: self.fault, parts: 0, aborts: 0, unfinished }))
+        let (unfinished, bad_aborts) = (Arc::clone(&self.unfinished), Arc::clone(&self.bad_aborts));
+        Ok(Box::new(ScriptedUpload { inner, fault: self.fault, parts: 0, unfinished, bad_aborts }))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -286,14 +286,44 @@ async fn a_failed_upload_is_aborted_before_put_answers() {
     }
 }
 
-/// A service that has too much to do refuses a part, and then the abort: its parts would be stored for ever.
-#[tokio::test(start_paused = true)]
-async fn an_abort_that_fails_is_tried_again() {
-    let (bucket, store) = scripted(Fault::PartAndAborts);
-    let error = store.put(id(1), payload(3 * PART + 1)).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Transient, "{error}");
-    assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 0, "parts are left");
+/// One upload that failed, and of which so many aborts fail.
+async fn unaborted(bad_aborts: usize) -> (Arc<Scripted>, ObjectStoreBackend) {
+    let (bucket, store) = scripted(Fault::Part(0));
+    bucket.bad_aborts.store(bad_aborts, Ordering::Relaxed);
+    store.put(id(1), payload(2 * PART)).await.unwrap_err();
+    assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 1);
+    (bucket, store)
+}
+
+#[tokio::test]
+async fn s07_an_upload_that_could_not_be_aborted_is_aborted_later() {
+    let (bucket, store) = unaborted(1).await;
+    store.put(id(2), payload(2 * PART)).await.unwrap_err();
+    assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 0, "with the next upload");
+
+    let (bucket, store) = unaborted(2).await;
+    store.put(id(2), payload(10)).await.unwrap();
+    let error = store.close().await.unwrap_err();
+    assert_eq!((error.operation(), error.kind()), ("close", StoreErrorKind::Transient), "{error}");
+    assert_eq!(ids(&store, None, 9).await, [0; 0], "all else is closed");
+    for polls in 0..3 {
+        poll_at_most(store.close(), polls).await;
+    }
     store.close().await.unwrap();
+    assert_eq!(bucket.unfinished.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn an_upload_that_can_not_be_aborted_is_given_up_in_the_end() {
+    let (bucket, store) = unaborted(usize::MAX).await;
+    for _ in 0..4 {
+        store.close().await.unwrap_err();
+    }
+    store.close().await.unwrap();
+    assert_eq!(
+        (usize::MAX - bucket.bad_aborts.load(Ordering::Relaxed), ids(&store, None, 9).await),
+        (5, vec![])
+    );
 }
 
 #[tokio::test]

@@ -79,6 +79,11 @@ impl Answer {
                 && self.message.as_deref().is_some_and(crate::error::names_a_missing_bucket))
     }
 
+    /// Whether it says of what was asked for that it is not there, and not of what it would be in.
+    pub(crate) fn is_missing_object(&self) -> bool {
+        self.status == 404 && !self.is_about_more_than_an_object()
+    }
+
     /// Whether the service does not know this kind of request.
     pub(crate) fn is_unknown_request(&self) -> bool {
         let code = self.code.as_deref().unwrap_or_default();
@@ -199,19 +204,19 @@ pub(super) fn is_error(body: &[u8]) -> bool {
     rest.strip_prefix(b"<Error").is_some_and(|rest| matches!(rest.first(), Some(b'>' | b' ' | b'/')))
 }
 
-/// A report on many objects with other names for two codes.
+/// The same report, with the first letter of two words written as its number, which XML takes for the same.
 ///
-/// `object_store` takes a whole report for an error when one of the two is somewhere in it, and then nobody
-/// learns what became of the other objects.
-pub(super) fn rename_codes(body: Bytes) -> Bytes {
-    let names =
-        [("<Code>SlowDown", "<Code>Throttling"), ("<Code>InternalError", "<Code>InternalServerError")];
-    let Ok(text) = std::str::from_utf8(&body) else { return body };
-    if !names.iter().any(|(theirs, _)| text.contains(theirs)) {
+/// `object_store` takes a report for an error when one of the two is somewhere in it, be it the code of one object
+/// of many, or a part of a name; and then nobody learns what became of the others.
+pub(super) fn hide_words(body: Bytes) -> Bytes {
+    let words = [("SlowDown", "&#83;lowDown"), ("InternalError", "&#73;nternalError")];
+    let is_xml = body.trim_ascii_start().starts_with(b"<");
+    let Some(text) = std::str::from_utf8(&body).ok().filter(|_| is_xml) else { return body };
+    if !words.iter().any(|(word, _)| text.contains(word)) {
         return body;
     }
-    let renamed = names.into_iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours));
-    renamed.into()
+    let hidden = words.into_iter().fold(text.to_owned(), |text, (word, same)| text.replace(word, same));
+    hidden.into()
 }
 
 fn in_xml(body: &str) -> Option<(Option<String>, Option<String>)> {

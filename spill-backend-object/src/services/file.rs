@@ -10,7 +10,8 @@ use url::Url;
 use super::StoreOptions;
 use crate::error::store_error;
 
-/// Opens directories at URLs like `file:///var/tmp/app`, through `object_store`. There are no options.
+/// Opens directories at URLs like `file:///var/tmp/app`, through `object_store`. The options are
+/// `owner`, `heartbeat` and `dead_after`, with the meaning they have for a bucket.
 ///
 /// Not what spilling to files is for: `FsFactory` of `spill-backend-fs` is faster, and none of these holds
 /// for it. What `LocalFileSystem` of `object_store` 0.14 does:

@@ -13,7 +13,7 @@ use super::{
     options::{Connection, Place, refused},
     wrapped::Wrapped,
 };
-use crate::error::store_error;
+use crate::error::{lists_nothing, store_error};
 
 /// For the first request, that for credentials included, unless the connection's own time-outs are longer.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
@@ -88,8 +88,7 @@ impl<T: ObjectStore + PaginatedListStore> Opened<T> {
         for tries in 1.. {
             let options = PaginatedListOptions { max_keys: Some(1), ..PaginatedListOptions::default() };
             let Err(error) = self.client.list_paginated(prefix.as_deref(), options).await else { break };
-            // A service with real directories has none here yet.
-            if matches!(error, object_store::Error::NotFound { .. }) {
+            if lists_nothing(&error) {
                 break;
             }
             let error = store_error(target, "open", error);

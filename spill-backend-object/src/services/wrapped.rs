@@ -3,6 +3,7 @@
 use std::{
     fmt,
     ops::Range,
+    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{StreamExt, stream, stream::BoxStream};
+use futures_util::{FutureExt, StreamExt, stream, stream::BoxStream};
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result, path::Path,
@@ -56,13 +57,13 @@ impl fmt::Display for Wrapped {
 /// Deletes these by one request, or by one each when the server knows no other way.
 async fn delete_batch(
     bulk: Arc<dyn ObjectStore>,
-    single: Arc<dyn ObjectStore>,
+    single: Option<Arc<dyn ObjectStore>>,
     no_batches: Arc<AtomicBool>,
     paths: Vec<Path>,
 ) -> Vec<Result<Path>> {
-    let requests = |paths: Vec<Path>| stream::iter(paths).map(Ok).boxed();
+    let Some(single) = single else { return delete_by(&*bulk, paths).await };
     if !no_batches.load(Ordering::Relaxed) {
-        let results: Vec<_> = bulk.delete_stream(requests(paths.clone())).collect().await;
+        let results = delete_by(&*bulk, paths.clone()).await;
         if !results.iter().any(|result| result.as_ref().is_err_and(is_unknown_request)) {
             return results;
         }
@@ -71,7 +72,17 @@ async fn delete_batch(
         }
     }
     // At most 20 at a time.
-    single.delete_stream(requests(paths)).collect().await
+    delete_by(&*single, paths).await
+}
+
+/// The clients of `object_store` panic over an answer that names an object they did not ask about. What became of the
+/// others is not known then.
+async fn delete_by(store: &dyn ObjectStore, paths: Vec<Path>) -> Vec<Result<Path>> {
+    let results = store.delete_stream(stream::iter(paths).map(Ok).boxed()).collect();
+    AssertUnwindSafe(results).catch_unwind().await.unwrap_or_else(|_panic| {
+        let source = "the answer makes no sense: it may name an object that was not to be deleted";
+        vec![Err(Error::Generic { store: "spill", source: source.into() })]
+    })
 }
 
 fn is_unknown_request(error: &Error) -> bool {
@@ -101,8 +112,8 @@ impl ObjectStore for Wrapped {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let Some(single) = self.single.clone() else { return self.inner.delete_stream(locations) };
-        let (bulk, no_batches) = (Arc::clone(&self.inner), Arc::clone(&self.no_batches));
+        let (bulk, single) = (Arc::clone(&self.inner), self.single.clone());
+        let no_batches = Arc::clone(&self.no_batches);
         locations
             .chunks(BATCH)
             .then(move |chunk| {

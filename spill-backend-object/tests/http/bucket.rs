@@ -18,6 +18,13 @@ pub(crate) struct Objects {
     started: usize,
 }
 
+impl Objects {
+    /// Without heartbeats.
+    pub(crate) fn blobs(&self) -> Vec<&Vec<u8>> {
+        self.kept.iter().filter(|(key, _)| !key.ends_with("/alive")).map(|(_, bytes)| bytes).collect()
+    }
+}
+
 #[derive(Clone, Default)]
 pub(crate) struct Bucket(pub(crate) Arc<Mutex<Objects>>);
 

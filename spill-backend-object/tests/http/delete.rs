@@ -22,7 +22,7 @@ async fn many_blobs_are_one_request() {
     server.take();
     store.delete(&[id(1), id(2), id(3), id(4)]).await.unwrap();
     assert_eq!(server.lines(), ["POST bucket?delete"]);
-    assert!(bucket.0.lock().unwrap().kept.is_empty());
+    assert!(bucket.0.lock().unwrap().blobs().is_empty());
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn s03_a_server_without_deletes_of_many_is_asked_once() {
             lines.len() == 2 && lines.iter().all(|line| line.starts_with("DELETE ")),
             "{status}: {lines:?}"
         );
-        assert!(bucket.0.lock().unwrap().kept.is_empty());
+        assert!(bucket.0.lock().unwrap().blobs().is_empty());
     }
 }
 
@@ -97,4 +97,40 @@ async fn s07_one_single_delete_that_fails_is_named() {
     let error = store.delete(&[id(1), id(2), id(3)]).await.unwrap_err();
     assert_eq!(error.failed().len(), 1);
     assert_eq!(error.kind(), StoreErrorKind::Transient);
+}
+
+/// `object_store` panics over it.
+#[tokio::test]
+async fn s03_an_answer_about_something_else_is_an_error() {
+    let body = "<DeleteResult><Error><Key>some/other</Key><Code>AccessDenied</Code><Message>m</Message></Error>\
+                </DeleteResult>";
+    let (_server, _, store) = s3(once(is_batch, Reply::new(200, body)), |options| options).await;
+    let error = store.delete(&[id(1), id(2)]).await.unwrap_err();
+    assert_eq!((error.kind(), error.failed()), (StoreErrorKind::Other, &[id(1), id(2)][..]), "{error}");
+    assert!(error.to_string().contains("an object that was not to be deleted"), "{error}");
+    store.delete(&[id(1), id(2)]).await.unwrap();
+}
+
+/// `object_store` takes an answer with one of two words in it for a failure.
+#[tokio::test]
+async fn s07_an_owner_may_be_called_like_an_error() {
+    for owner in ["SlowDown", "InternalError"] {
+        let fault = |request: &Request| {
+            is_batch(request).then(|| {
+                let asked = String::from_utf8(request.body.clone()).unwrap();
+                let key = asked.split("<Key>").nth(2).unwrap().split("</Key>").next().unwrap();
+                let error =
+                    format!("<Error><Key>{key}</Key><Code>AccessDenied</Code><Message>m</Message></Error>");
+                Reply::new(200, format!("<DeleteResult>{error}</DeleteResult>")).into()
+            })
+        };
+        let (_server, _, store) = s3(fault, |options| options.with("owner", owner)).await;
+        let error = store.delete(&[id(1), id(2)]).await.unwrap_err();
+        assert_eq!((error.kind(), error.failed()), (StoreErrorKind::Denied, &[id(2)][..]), "{error}");
+        let (_server, bucket, store) = s3(|_| None, |options| options.with("owner", owner)).await;
+        store.put(id(1), vec![0; (16 << 20) + 1].into()).await.unwrap();
+        assert_eq!(store.list(None, 9).await.unwrap().len(), 1);
+        store.close().await.unwrap();
+        assert!(bucket.0.lock().unwrap().kept.is_empty());
+    }
 }

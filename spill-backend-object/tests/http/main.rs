@@ -55,21 +55,21 @@ async fn s3(
     (server, bucket, store)
 }
 
-/// What to answer to the first request that fits.
+/// What to answer to the first request that fits, and is not about life.
 fn once(
     fits: impl Fn(&Request) -> bool + Send + 'static,
     answer: impl Into<Action>,
 ) -> impl FnMut(&Request) -> Option<Action> + Send + 'static {
     let mut answer = Some(answer.into());
-    move |request| if fits(request) { answer.take() } else { None }
+    move |request| if fits(request) && !request.is_about_life() { answer.take() } else { None }
 }
 
-/// What to answer to every request that fits.
+/// What to answer to every request that fits, and is not about life.
 fn always(
     fits: impl Fn(&Request) -> bool + Send + 'static,
     answer: server::Reply,
 ) -> impl FnMut(&Request) -> Option<Action> + Send + 'static {
-    move |request| fits(request).then(|| answer.clone().into())
+    move |request| (fits(request) && !request.is_about_life()).then(|| answer.clone().into())
 }
 
 /// Requests for the bytes of a blob.

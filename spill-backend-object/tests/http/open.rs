@@ -1,5 +1,10 @@
 //! Opening a service: what is asked, with whose credentials, and what is refused at once.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
 use spill_backend_object::S3Factory;
 use spill_core::{Options, StoreErrorKind, StoreFactory};
 
@@ -48,6 +53,49 @@ async fn s07_what_would_fail_for_good_fails_when_opening() {
         assert!(error.to_string().contains(says), "{error}");
         assert_eq!(server.take().len(), 1, "{says}");
     }
+}
+
+#[tokio::test]
+async fn s07_a_listing_of_nothing_may_be_a_404() {
+    let lists = |request: &Request| request.query("list-type").is_some();
+    for reply in [Reply::new(404, ""), Reply::xml_error(404, "NoSuchKey")] {
+        let (server, _) = Bucket::serve(always(lists, reply)).await;
+        let store = open_s3(s3_options(&server)).await.unwrap();
+        assert!(store.list(None, 9).await.unwrap().is_empty());
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn s07_a_bucket_that_went_away_is_said_to_be_missing() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&gone);
+    let fault = move |_: &Request| now.load(Relaxed).then(|| Reply::xml_error(404, "NoSuchBucket").into());
+    let (server, _) = Bucket::serve(fault).await;
+    let store = open_s3(s3_options(&server)).await.unwrap();
+    store.put(super::id(1), b"x".to_vec().into()).await.unwrap();
+    gone.store(true, Relaxed);
+    let list = store.list(None, 9).await.unwrap_err();
+    for error in [
+        list,
+        store.get(super::id(1), 0..1).await.unwrap_err(),
+        store.get(super::id(1), 0..0).await.unwrap_err(),
+        store.put(super::id(2), b"x".to_vec().into()).await.unwrap_err(),
+        store.delete(&[super::id(1)]).await.unwrap_err(),
+        store.close().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), Other, "{error}");
+        assert!(error.to_string().contains("create the bucket, or mend its name in the URL"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_can_not_be_written_to_fails_when_opening() {
+    let writes = |request: &Request| request.method == "PUT";
+    let denied = Reply::xml_error(403, "AccessDenied");
+    let (server, _) = Bucket::serve(move |request| writes(request).then(|| denied.clone().into())).await;
+    let error = open_s3(s3_options(&server)).await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (Denied, "open"), "{error}");
 }
 
 #[tokio::test]

@@ -63,12 +63,7 @@ impl Server {
 
     /// Its bucket, and who may use it.
     pub(crate) fn bucket(&self) -> Bucket {
-        Bucket {
-            endpoint: format!("http://{}", self.address),
-            name: BUCKET.to_owned(),
-            key: KEY.to_owned(),
-            secret: SECRET.to_owned(),
-        }
+        bucket_at(format!("http://{}", self.address))
     }
 
     /// Its directory, with a directory for the bucket in it.
@@ -87,6 +82,11 @@ impl Drop for Server {
     }
 }
 
+/// The bucket of such a server at this address, and who may use it.
+pub(crate) fn bucket_at(endpoint: String) -> Bucket {
+    Bucket { endpoint, name: BUCKET.to_owned(), key: KEY.to_owned(), secret: SECRET.to_owned() }
+}
+
 /// A bucket of any S3 server, and who may use it.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
@@ -97,7 +97,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A store under a prefix, as a configuration opens it.
+    /// A store under a prefix, as a configuration opens it. It shows every second that it lives.
     #[allow(dead_code, reason = "not every binary opens a store from a URL")]
     pub(crate) async fn open(self, prefix: String) -> Result<Arc<dyn Store>, StoreError> {
         let refused =
@@ -107,6 +107,8 @@ impl Bucket {
             .with("endpoint", self.endpoint)
             .with("allow_http", "true")
             .with("region", "us-east-1")
+            .with("owner", "conformance")
+            .with("heartbeat", "1s")
             .with("access_key_id", self.key)
             .with("secret_access_key", self.secret);
         S3Factory::new().open(&url, options).await

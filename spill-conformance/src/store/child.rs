@@ -243,8 +243,10 @@ impl Child {
     /// Starts this binary again, to work in the namespace of a case.
     pub(super) async fn start(place: &Place, role: Role, seed: u64) -> Result<Self, Stop> {
         let order = format!("{} {} {seed}", role.name(), place.namespace());
+        let variables = place.child_variables();
         let started = tokio::task::spawn_blocking(move || -> io::Result<_> {
             let mut process = Command::new(env::current_exe()?)
+                .envs(variables)
                 .env(ORDER_VARIABLE, order)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())

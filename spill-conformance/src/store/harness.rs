@@ -1,6 +1,6 @@
 //! What an author of a store hands in: [`StoreHarness`]. How a case runs with it is in the module above.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use spill_core::{BoxError, Store, StoreError};
@@ -26,6 +26,8 @@ pub struct StoreHarness {
     pub(super) faults: Option<FaultPlan>,
     pub(super) sweep: Option<Arc<dyn Fn(String) -> SweepFuture + Send + Sync>>,
     pub(super) processes: bool,
+    /// Of other processes, beyond those of this one.
+    pub(super) child_variables: Vec<(String, OsString)>,
     /// Whether this binary serves as another process when it is started again.
     pub(super) can_start_again: bool,
     pub(super) waivers: Vec<(String, String)>,
@@ -68,6 +70,7 @@ impl StoreHarness {
             faults: None,
             sweep: None,
             processes: false,
+            child_variables: Vec::new(),
             can_start_again: false,
             waivers: Vec::new(),
             time_limit: Duration::from_secs(60),
@@ -161,6 +164,14 @@ impl StoreHarness {
     #[must_use]
     pub fn with_processes(mut self) -> Self {
         self.processes = true;
+        self
+    }
+
+    /// Sets a variable in the environment of each process that the group `processes` starts: for what only this one
+    /// can know, like the port of a server that `main` started. When it is set, `main` starts none.
+    #[must_use]
+    pub fn child_variable(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Self {
+        self.child_variables.push((name.into(), value.into()));
         self
     }
 

@@ -1,6 +1,7 @@
 //! What the cases have in common: the place they run in, payloads, and checked calls.
 
 use std::{
+    ffi::OsString,
     future::poll_fn,
     sync::{
         Arc,
@@ -77,6 +78,11 @@ impl Place {
 
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// What other processes find in their environment.
+    pub(super) fn child_variables(&self) -> Vec<(String, OsString)> {
+        self.harness.child_variables.clone()
     }
 
     pub(super) fn time_limit(&self) -> Duration {
