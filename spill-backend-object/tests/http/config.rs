@@ -30,7 +30,7 @@ const WRONG_OPTIONS: &[Wrong] = &[
     (
         "s3://b/p",
         &[("regoin", "eu")],
-        "open in s3://b/p failed (other): unknown option `regoin`; known options: access_key_id, allow_http, checksum, connect_timeout, endpoint, proxy_excludes, proxy_url, read_timeout, region, request_payer, role_arn, role_session_name, secret_access_key, server_side_encryption, session_token, skip_signature, sse_bucket_key_enabled, sse_customer_key_base64, sse_kms_key_id, sts_endpoint, unsigned_payload, virtual_hosted_style, web_identity_token_file",
+        "open in s3://b/p failed (other): unknown option `regoin`; known options: access_key_id, allow_http, checksum, connect_timeout, dead_after, endpoint, heartbeat, owner, proxy_excludes, proxy_url, read_timeout, region, request_payer, role_arn, role_session_name, secret_access_key, server_side_encryption, session_token, skip_signature, sse_bucket_key_enabled, sse_customer_key_base64, sse_kms_key_id, sts_endpoint, unsigned_payload, virtual_hosted_style, web_identity_token_file",
     ),
     ("s3://b", &[("conditional_put", "etag")], "unknown option `conditional_put`"),
     ("s3://b", &[("allow_http", "yes")], "option `allow_http` = \"yes\": write true or false"),
@@ -91,7 +91,7 @@ const WRONG_OPTIONS: &[Wrong] = &[
     (
         "gs://b",
         &[("bucket", "b")],
-        "unknown option `bucket`; known options: allow_http, application_credentials, bearer_token, connect_timeout, endpoint, proxy_excludes, proxy_url, read_timeout, service_account_key, service_account_path, skip_signature",
+        "unknown option `bucket`; known options: allow_http, application_credentials, bearer_token, connect_timeout, dead_after, endpoint, heartbeat, owner, proxy_excludes, proxy_url, read_timeout, service_account_key, service_account_path, skip_signature",
     ),
     (
         "gs://b",
