@@ -149,6 +149,7 @@ fn lost(lost: Lost) -> HttpError {
 /// What decides how an answer is read.
 struct Asked {
     method: Method,
+    lists: bool,
     /// A listing, or a batch: its answer is a text that says what became of it.
     report: bool,
     /// Deletes many objects of S3.
@@ -162,7 +163,7 @@ impl Asked {
         let method = request.method().clone();
         let report = lists || method == Method::PUT || method == Method::POST;
         let batch = query.split('&').any(|pair| pair.split('=').next() == Some("delete"));
-        Self { method, report, batch }
+        Self { method, lists, report, batch }
     }
 
     async fn judge(&self, answer: HttpResponse) -> Result<HttpResponse, HttpError> {
@@ -187,6 +188,12 @@ impl Asked {
             if !self.passes(parts.status, &answer) {
                 return Err(HttpError::new(HttpErrorKind::Unknown, answer));
             }
+        }
+        if self.lists && parts.status.is_success() && !answer::is_listing(&body) {
+            // `object_store` takes any page for an empty listing.
+            let message = "the answer is no listing, so it is not the service that answers";
+            let fix = "mend the option `endpoint`, or `proxy_url`";
+            return Err(lost(Lost::for_good(format!("{message}; {fix}"))));
         }
         let body = if self.batch { answer::rename_codes(body) } else { body };
         Ok(HttpResponse::from_parts(parts, body.into()))
