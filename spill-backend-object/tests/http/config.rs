@@ -124,7 +124,7 @@ const WRONG_OPTIONS: &[Wrong] = &[
     (
         "file:///tmp",
         &[("durable", "true")],
-        "unknown option `durable`; this store takes no options; remove it",
+        "unknown option `durable`; known options: dead_after, heartbeat, owner",
     ),
     ("memory:", &[("region", "here")], "unknown option `region`; this store takes no options; remove it"),
 ];
