@@ -186,6 +186,12 @@ impl Asked {
                 return Err(HttpError::new(HttpErrorKind::Unknown, answer));
             }
         }
+        if self.lists && parts.status.is_success() && !answer::is_listing(&body) {
+            // `object_store` takes any page for an empty listing.
+            let message = "the answer is no listing, so it is not the service that answers";
+            let fix = "mend the option `endpoint`, or `proxy_url`";
+            return Err(lost(Lost::for_good(format!("{message}; {fix}"))));
+        }
         Ok(HttpResponse::from_parts(parts, answer::hide_words(body).into()))
     }
 

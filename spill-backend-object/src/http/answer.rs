@@ -16,6 +16,9 @@ use crate::error::{is_throttling, kind_of_code, kind_of_status};
 /// Longer messages are cut.
 const LONGEST_MESSAGE: usize = 300;
 
+/// What comes before the root of a listing is shorter: a declaration, and comments.
+const LONGEST_PROLOGUE: usize = 4 << 10;
+
 /// Longer codes are none.
 const LONGEST_CODE: usize = 64;
 
@@ -202,6 +205,13 @@ pub(super) fn is_error(body: &[u8]) -> bool {
         rest = rest[end..].trim_ascii_start();
     }
     rest.strip_prefix(b"<Error").is_some_and(|rest| matches!(rest.first(), Some(b'>' | b' ' | b'/')))
+}
+
+/// Whether a body begins as a listing does: of S3 and Google, or of Azure.
+pub(super) fn is_listing(body: &[u8]) -> bool {
+    let body = body.trim_ascii_start();
+    let begin = String::from_utf8_lossy(&body[..body.len().min(LONGEST_PROLOGUE)]);
+    ["ListBucketResult", "EnumerationResults"].iter().any(|root| begin.contains(root))
 }
 
 /// The same report, with the first letter of two words written as its number, which XML takes for the same.

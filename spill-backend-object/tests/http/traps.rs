@@ -257,6 +257,37 @@ async fn s07_a_listing_that_is_an_error_is_an_error() {
     assert!(store.list(None, 10).await.unwrap().is_empty());
 }
 
+/// The console of a server, or a page of a proxy, was taken for an empty bucket; and closing left everything there.
+#[tokio::test]
+async fn s07_a_page_that_is_no_listing_is_an_error() {
+    for page in ["", "<html><body>Welcome</body></html>", "<html></html>"] {
+        let mut seen = 0;
+        let fault = move |request: &super::Request| {
+            let lists = request.query("list-type").is_some();
+            seen += usize::from(lists);
+            // The first is that of opening.
+            (lists && (2..4).contains(&seen)).then(|| Reply::new(200, page).into())
+        };
+        let (_server, bucket, store) = s3(fault, |options| options).await;
+        store.put(id(1), b"x".to_vec().into()).await.unwrap();
+        let error = store.list(None, 10).await.unwrap_err();
+        assert_eq!(error.kind(), Other, "{page:?}: {error}");
+        assert!(error.to_string().contains("mend the option `endpoint`"), "{page:?}: {error}");
+        store.close().await.unwrap_err();
+        assert!(!bucket.0.lock().unwrap().kept.is_empty());
+        store.close().await.unwrap();
+        assert!(bucket.0.lock().unwrap().kept.is_empty());
+
+        let fault = once(|request| request.query("delete").is_some(), Reply::new(200, page));
+        let (_server, _, store) = s3(fault, |options| options).await;
+        let error = store.delete(&[id(1)]).await.unwrap_err();
+        assert_eq!(error.failed(), [id(1)], "{page:?}: {error}");
+    }
+    let (server, _) = super::Bucket::serve(always(|_| true, Reply::new(200, "<html></html>"))).await;
+    let error = super::open_s3(super::s3_options(&server)).await.unwrap_err();
+    assert!(error.to_string().contains("mend the option `endpoint`"), "{error}");
+}
+
 #[tokio::test]
 async fn no_message_shows_a_secret() {
     let replies = [
