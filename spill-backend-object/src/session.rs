@@ -4,6 +4,7 @@
 
 use std::{
     hash::{BuildHasher, RandomState},
+    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -247,7 +248,11 @@ impl Shared {
         let put = self.inner.put_opts(&path, text.into(), PutOptions::default());
         let done = match timeout(self.every, put).await {
             Ok(done) => done.map(drop),
-            Err(late) => Err(Error::Generic { store: "spill", source: Box::new(late) }),
+            Err(_) => {
+                let message = format!("the heartbeat was not answered within {:?}", self.every);
+                let late = io::Error::new(io::ErrorKind::TimedOut, message);
+                Err(Error::Generic { store: "spill", source: late.into() })
+            }
         };
         self.pace.lock().answered = Some(begin);
         self.record(done.as_ref().err());

@@ -224,11 +224,8 @@ impl fmt::Display for Page<'_> {
         writeln!(
             f,
             "## How this page is made\n\n\
-             ```sh\n\
-             export {REPORT_VARIABLE}=$PWD/target/conformance\n\
-             cargo test --workspace --all-features --test 'conformance*' --test parts\n\
-             cargo run -p spill-conformance --example table -- target/conformance docs/conformance.md\n\
-             ```\n\n\
+             `.ci/conformance-table` runs the suites with `{REPORT_VARIABLE}` set to an empty directory, and the\n\
+             example `table` of `spill-conformance` over what they write there.\n\n\
              Each case of a store runs on a current-thread and on a multi-thread runtime, and counts once: as failed if\n\
              it fails on one. *Waived* is what the author declares not to hold, *not applicable* what there is nothing to\n\
              check of, or what the harness does not unlock."

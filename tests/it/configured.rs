@@ -7,7 +7,7 @@ use spill_buffer::{
     ByteLength, BytesCodec, MemoryStore, OnFull, Options, Registry, Store, StoreError, StoreErrorKind,
     StoreFactory, config::Config, policies::Lru,
 };
-use spill_conformance::{Calls, FaultStore, Faults, Operation};
+use spill_conformance::{Calls, Fault, FaultStore, Faults, Operation};
 use tokio::time::Instant;
 
 use crate::harness::*;
@@ -67,5 +67,41 @@ async fn each_try_has_a_time_limit_of_its_own() {
     assert!((1500..1800).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
     assert_eq!(faults.counts(Operation::Get).cancelled, 1);
     assert_eq!(get(&buffer, 0).await.unwrap(), noise(0, 100));
+    finish(buffer).await;
+}
+
+/// How many whole seconds it takes to read all ten at once, each read taking one.
+async fn seconds_to_read_all(buffer: &Buffer, faults: &Faults) -> u64 {
+    faults.delay(Operation::Get, Duration::from_secs(1));
+    let begun = Instant::now();
+    let keys: Vec<u64> = (0..10).collect();
+    for (key, answer) in (0..).zip(buffer.get_many(&keys).await) {
+        assert_eq!(*answer.unwrap().unwrap(), noise(key, 100));
+    }
+    faults.heal();
+    for key in keys {
+        assert!(buffer.spill(&key).await.unwrap());
+    }
+    begun.elapsed().as_secs()
+}
+
+/// A service with too much to do gets fewer calls at once, of the kind that it refused. Nothing is lost, and spills
+/// go on.
+#[tokio::test(start_paused = true)]
+async fn a_throttled_answer_halves_the_calls_at_once() {
+    let faults = Faults::new();
+    faults.fail(Calls::of(Operation::Put).next(3), Fault::throttled());
+    let buffer = ten_spilled("concurrency = 8\nretries = 3", &faults).await;
+    let puts = faults.counts(Operation::Put);
+    assert_eq!((puts.done, puts.failed), (10, 3));
+    assert_eq!(seconds_to_read_all(&buffer, &faults).await, 2, "eight and two: refused writes slow no reads");
+
+    for key in 0..2 {
+        faults.fail(Calls::of(Operation::Get).next(1), Fault::throttled());
+        assert_eq!(get(&buffer, key).await.unwrap(), noise(key, 100));
+        assert!(buffer.spill(&key).await.unwrap());
+    }
+    assert_eq!(faults.counts(Operation::Get).failed, 2);
+    assert_eq!(seconds_to_read_all(&buffer, &faults).await, 4, "two, three, four and one");
     finish(buffer).await;
 }

@@ -119,6 +119,9 @@ async fn a_heartbeat_that_hangs_holds_up_the_first_put_for_seconds_only() {
     let begin = tokio::time::Instant::now();
     put(&store, 1).await;
     assert!(begin.elapsed() <= Duration::from_secs(11), "{:?}", begin.elapsed());
+    let error = store.announce().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Transient, "{error}");
+    assert!(error.to_string().ends_with("the heartbeat was not answered within 60s"), "{error}");
     // It is given up when the next is due.
     bucket.no_script();
     advance(MINUTE).await;

@@ -70,7 +70,9 @@ impl Days {
     /// Takes note of a session that was opened.
     pub(crate) fn note(&self, namespace: &str, store: &Arc<dyn Store>) -> Result<(), BoxError> {
         let session = session_of(&store.info().name).to_owned();
-        fs::write(self.notes.join(&session), std::process::id().to_string())?;
+        let part = self.notes.join(format!("{session}.part"));
+        fs::write(&part, std::process::id().to_string())?;
+        fs::rename(part, self.notes.join(&session))?;
         lock(&self.place(namespace).sessions).insert(session, Arc::downgrade(store));
         Ok(())
     }
@@ -120,8 +122,10 @@ impl Days {
 
     /// How long to wait for a sign of life of a session of another process.
     fn patience(&self, session: &str) -> Duration {
-        let Ok(process) = fs::read_to_string(self.notes.join(session)) else { return SHORT_PATIENCE };
-        match std::path::Path::new("/proc").join(process).exists() {
+        let note = fs::read_to_string(self.notes.join(session)).unwrap_or_default();
+        // Killed in the middle of it, a process leaves a note without a number.
+        let Ok(process) = note.parse::<u32>() else { return SHORT_PATIENCE };
+        match std::path::Path::new("/proc").join(process.to_string()).exists() {
             true => PATIENCE,
             false => Duration::ZERO,
         }

@@ -104,13 +104,19 @@ impl From<Operation> for Calls {
 pub struct Fault {
     kind: StoreErrorKind,
     retry_after: Option<Duration>,
+    throttled: bool,
     pub(super) after_effect: bool,
 }
 
 impl Fault {
     /// Fails with this kind, before anything happened.
     pub fn new(kind: StoreErrorKind) -> Self {
-        Self { kind, retry_after: None, after_effect: false }
+        Self { kind, retry_after: None, throttled: false, after_effect: false }
+    }
+
+    /// Says that there were too many requests: a passing error, before anything happened.
+    pub fn throttled() -> Self {
+        Self { throttled: true, ..Self::new(StoreErrorKind::Transient) }
     }
 
     /// Fails after the inner store did what it was asked: the acknowledgement is lost.
@@ -132,6 +138,9 @@ impl Fault {
         let mut error = StoreError::new(self.kind, operation.name(), target).with_source(when);
         if let (Operation::Put | Operation::Get | Operation::Punch, [id]) = (operation, ids) {
             error = error.with_blob(*id);
+        }
+        if self.throttled {
+            error = error.with_throttled();
         }
         match self.retry_after {
             Some(wait) => error.with_retry_after(wait),
