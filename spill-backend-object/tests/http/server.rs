@@ -165,31 +165,9 @@ impl Server {
     }
 }
 
-/// The answer to a heartbeat, or to a sweep that looks for dead sessions. Sessions send them whenever they like, so
-/// they are neither recorded nor scripted: the tests of sessions are elsewhere.
-fn upkeep(request: &Request) -> Option<Reply> {
-    let lists = request.query("delimiter").is_some();
-    if !lists && !request.path.ends_with("/alive") {
-        return None;
-    }
-    let reply = match request.method.as_str() {
-        "GET" if request.query("comp").is_some() => {
-            Reply::new(200, "<EnumerationResults><Blobs></Blobs></EnumerationResults>")
-        }
-        "GET" if lists => Reply::new(200, "<ListBucketResult></ListBucketResult>"),
-        "PUT" => Reply::new(201, ""),
-        _ => Reply::new(200, ""),
-    };
-    Some(reply.with("etag", "e").with("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"))
-}
-
 async fn serve(mut stream: TcpStream, shared: Shared) -> io::Result<()> {
     let mut read = Vec::new();
     while let Some(request) = next_request(&mut stream, &mut read).await? {
-        if let Some(reply) = upkeep(&request) {
-            send(&mut stream, &request, reply).await?;
-            continue;
-        }
         shared.requests.lock().unwrap().push(request.clone());
         let action = (shared.script.lock().unwrap())(&request);
         match action {
