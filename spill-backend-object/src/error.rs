@@ -76,8 +76,8 @@ pub(crate) fn lists_nothing(error: &Error) -> bool {
     if let Some(answer) = find::<Answer>(error) {
         return answer.is_missing_object();
     }
-    let is_404 = |cause: &dyn StdError| status_in(&cause.to_string()) == Some(404);
-    let missing = matches!(error, Error::NotFound { .. }) || causes(error).any(|cause| is_404(cause));
+    let mut statuses = causes(error).map(|cause| status_in(&cause.to_string()));
+    let missing = matches!(error, Error::NotFound { .. }) || statuses.any(|status| status == Some(404));
     missing && !causes(error).any(|cause| names_a_missing_bucket(&cause.to_string()))
 }
 

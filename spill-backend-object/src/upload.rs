@@ -149,10 +149,12 @@ impl Unaborted {
     async fn abort(&self, given: Given) -> Result<()> {
         let mut given = Held { list: self, given: Some(given) };
         let error = match given.abort().await {
-            Ok(()) => return Ok(given.is_over()),
             // It was completed in time, or is gone already.
-            Err(error) if is_without_upload(&error) => return Ok(given.is_over()),
-            Err(error) => error,
+            Err(error) if !is_without_upload(&error) => error,
+            _ => {
+                given.is_over();
+                return Ok(());
+            }
         };
         if kind_of(&error) == StoreErrorKind::Denied || given.tries() >= MOST_TRIES || !self.has_room() {
             let fix = "let the bucket expire unfinished ones";
