@@ -60,6 +60,10 @@ pub(crate) struct StoreOptions {
 }
 
 impl StoreOptions {
+    #[cfg_attr(
+        not(any(feature = "file", feature = "service")),
+        allow(dead_code, reason = "a store in memory takes no options")
+    )]
     /// Takes them out. What nobody has taken by then is a mistake, so this comes last.
     pub(crate) fn take(mut options: Options, target: &str) -> Result<Self, StoreError> {
         let taken = Self {
