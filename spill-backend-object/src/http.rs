@@ -37,6 +37,9 @@ pub(crate) use answer::{Answer, Lost};
 /// What is read of the body of an answer that says no.
 const MOST_OF_A_REFUSAL: usize = 64 << 10;
 
+/// Connections of a runtime that ended which one request passes over. Each is taken out of the pool by that.
+const MOST_ORPHANS: usize = 16;
+
 /// What is read of the body of an answer that has to be looked into: a listing of 1000 objects fits.
 const MOST_OF_A_REPORT: usize = 16 << 20;
 
@@ -116,8 +119,16 @@ struct Service {
 impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let asked = Asked::of(&request);
-        let answer = self.send(request).await?;
-        asked.judge(answer).await
+        let mut answer = self.send(request.clone()).await;
+        // Starting an upload twice would leave one that nobody knows.
+        let may_repeat = request.method() != Method::POST;
+        for _ in 0..MOST_ORPHANS {
+            match answer {
+                Err(error) if may_repeat && is_orphaned(&error) => answer = self.send(request.clone()).await,
+                _ => break,
+            }
+        }
+        asked.judge(answer?).await
     }
 }
 
@@ -140,6 +151,13 @@ impl Service {
         let body = HttpResponseBody::new(Received::new(body, self.read_timeout));
         Ok(HttpResponse::from_parts(parts, body))
     }
+}
+
+/// Whether the connection was taken from the pool although the runtime that drove it has ended, as may happen to
+/// whoever uses one store from several.
+fn is_orphaned(error: &HttpError) -> bool {
+    let cause = std::error::Error::source(error);
+    cause.is_some_and(|lost| lost.to_string().contains("dispatch task is gone"))
 }
 
 fn lost(lost: Lost) -> HttpError {
