@@ -363,8 +363,9 @@ impl<K> Blobs<K> {
     }
 
     /// The oldest blobs that nobody reads, moves or has found damaged, with at most so many live bytes together
-    /// but at least one. One with more than `longest` is passed over: it must not keep those behind it. Keeps them from being deleted until [`close`](Self::close), and from being taken again
-    /// until [`stop_moving`](Self::stop_moving).
+    /// but at least one. One with more than `longest` is passed over: it must not keep those behind it. Keeps
+    /// them from being deleted until [`close`](Self::close), and from being taken again until
+    /// [`stop_moving`](Self::stop_moving).
     pub(crate) fn take_oldest(&mut self, most: u64, longest: u64) -> Vec<Worn<K>> {
         let (mut total, mut frames) = (0, 0);
         let mut taken = Vec::new();

@@ -6,12 +6,11 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Shared, reclaimer};
+use super::{Shared, reclaimer, written::Written};
 use crate::{
-    Event, Payload, StoreErrorKind, Stored,
-    blobs::{Blob, FrameLen, Worn},
+    Event, StoreErrorKind,
+    blobs::{FrameLen, Worn},
     frame,
-    ledger::Reservation,
     table::{Key, Place},
     tier::Tier,
 };
@@ -124,18 +123,8 @@ async fn copy<K: Key, V: Send + Sync + 'static>(
             return Some(false);
         }
     };
-    let id = tier.new_blob_id();
-    let payload: Payload = frames.into_iter().collect();
-    let bytes = payload.len() as u64;
-    match tier.write(id, payload).await {
-        Ok(stored) => Some(follow(shared, tier, worn, id, Stored { bytes, ..stored }, reservation)),
-        Err(error) => {
-            reservation.abandon();
-            tier.stray(id, Stored { bytes, allocated: 0 });
-            shared.write_failed(tier, &error);
-            Some(false)
-        }
-    }
+    let written = shared.write(tier, frames.into_iter().collect(), reservation).await;
+    Some(written.is_ok_and(|written| follow(shared, tier, worn, written)))
 }
 
 /// The live frames, in order, verified.
@@ -175,24 +164,18 @@ fn follow<K: Key, V: Send + Sync + 'static>(
     shared: &Arc<Shared<K, V>>,
     tier: &Arc<Tier<K>>,
     worn: &Worn<K>,
-    id: crate::BlobId,
-    stored: Stored,
-    reservation: Reservation,
+    written: Written,
 ) -> bool {
     let keys: Vec<K> = worn.live.iter().map(|(frame, ..)| worn.keys[*frame].clone()).collect();
     let lens = worn
         .live
         .iter()
         .map(|(_, range, encoded)| FrameLen { stored: range.end - range.start, encoded: *encoded });
+    let copied = written.stored.bytes;
     // Their weight comes with the entries that follow.
-    let copied = Blob::new(id, keys, &lens.collect::<Vec<_>>(), 0, stored);
-    let entered = copied.and_then(|blob| tier.enter(blob.with_age_of(worn)));
-    let Some(blob) = entered else {
-        reservation.abandon();
-        tier.stray(id, stored);
+    let Some(blob) = written.enter(tier, keys, &lens.collect::<Vec<_>>(), 0, Some(worn)) else {
         return false;
     };
-    reservation.settle();
     for (number, (frame, ..)) in worn.live.iter().enumerate() {
         let key = &worn.keys[*frame];
         let (Some(from), Some(to)) = (tier.location(worn.blob, *frame), tier.location(blob, number)) else {
@@ -200,9 +183,9 @@ fn follow<K: Key, V: Send + Sync + 'static>(
         };
         relocate(shared, key, from, to);
     }
-    let freed = worn.total.saturating_sub(stored.bytes);
-    shared.counters.reclaimed(freed, stored.bytes);
-    shared.watchers.tell(&Event::Reclaimed { tier: tier.name.clone(), freed, copied: stored.bytes });
+    let freed = worn.total.saturating_sub(copied);
+    shared.counters.reclaimed(freed, copied);
+    shared.watchers.tell(&Event::Reclaimed { tier: tier.name.clone(), freed, copied });
     true
 }
 

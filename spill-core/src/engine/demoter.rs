@@ -7,10 +7,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Shared, compactor, reclaimer};
+use super::{Shared, compactor, reclaimer, written::Written};
 use crate::{
-    Event, Payload, StoreErrorKind, Stored,
-    blobs::{Blob, FrameLen, Worn},
+    Event, Payload, StoreErrorKind,
+    blobs::{FrameLen, Worn},
     ledger::Reservation,
     table::{Key, Place},
     tier::Tier,
@@ -201,26 +201,10 @@ async fn write<K: Key, V: Send + Sync + 'static>(
     mut frames: Vec<Frame<K>>,
 ) -> Round {
     let payload: Payload = frames.iter_mut().map(|frame| std::mem::take(&mut frame.bytes)).collect();
-    let bytes = payload.len() as u64;
-    reservation.shrink_to(bytes);
-    let id = target.new_blob_id();
-    match target.write(id, payload).await {
-        Ok(stored) => {
-            shared.took(target);
-            if follow(shared, tier, target, &frames, id, Stored { bytes, ..stored }, reservation) {
-                Round::Moved
-            } else {
-                Round::Stuck(None)
-            }
-        }
-        Err(error) => {
-            // It may be there all the same: deleted like a dead blob, and counted until that is done.
-            reservation.abandon();
-            target.stray(id, Stored { bytes, allocated: 0 });
-            shared.write_failed(target, &error);
-            Round::Refused
-        }
-    }
+    reservation.shrink_to(payload.len() as u64);
+    let Ok(written) = shared.write(target, payload, reservation).await else { return Round::Refused };
+    shared.took(target);
+    if follow(shared, tier, target, &frames, written) { Round::Moved } else { Round::Stuck(None) }
 }
 
 /// The blob is down: entries that are still where they were follow their frames.
@@ -229,20 +213,12 @@ fn follow<K: Key, V: Send + Sync + 'static>(
     tier: &Arc<Tier<K>>,
     target: &Arc<Tier<K>>,
     frames: &[Frame<K>],
-    id: crate::BlobId,
-    stored: Stored,
-    reservation: Reservation,
+    written: Written,
 ) -> bool {
     let keys = frames.iter().map(|frame| frame.key.clone()).collect();
     let lens: Vec<FrameLen> = frames.iter().map(|frame| frame.len).collect();
     // Their weight comes with the entries that follow.
-    let entered = Blob::new(id, keys, &lens, 0, stored).and_then(|blob| target.enter(blob));
-    let Some(blob) = entered else {
-        reservation.abandon();
-        target.stray(id, stored);
-        return false;
-    };
-    reservation.settle();
+    let Some(blob) = written.enter(target, keys, &lens, 0, None) else { return false };
     let (mut entries, mut bytes) = (0, 0);
     for (number, frame) in frames.iter().enumerate() {
         let Some(to) = target.location(blob, number) else { continue };

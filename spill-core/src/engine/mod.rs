@@ -12,6 +12,7 @@ mod restorer;
 mod spiller;
 mod stage;
 mod tasks;
+mod written;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

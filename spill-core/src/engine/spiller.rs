@@ -14,10 +14,11 @@ use tokio::{
 use super::{
     Shared, reclaimer,
     stage::{Framed, Framing, Staged, blob, stage},
+    written::Written,
 };
 use crate::{
-    CodecError, Event, StoreError, Stored,
-    blobs::{Blob, FrameLen},
+    CodecError, Event, StoreError,
+    blobs::FrameLen,
     entry::Phase,
     frame::frame_len,
     ledger::{QuotaLevels, Reservation},
@@ -390,49 +391,29 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         reservation: Reservation,
         started: Instant,
     ) -> Result<(), (StoreError, Vec<Framed<K, V>>)> {
-        let id = tier.new_blob_id();
-        let bytes = payload.len() as u64;
         let writing = std::time::Instant::now();
-        match tier.write(id, payload).await {
-            Ok(stored) => {
-                self.shared.counters.wrote(frames.len() as u64, bytes, writing.elapsed());
+        match self.shared.write(tier, payload, reservation).await {
+            Ok(written) => {
+                self.shared.counters.wrote(frames.len() as u64, written.stored.bytes, writing.elapsed());
                 self.shared.took(tier);
-                self.enter(tier, frames, id, Stored { bytes, ..stored }, reservation, started);
+                self.enter(tier, frames, written, started);
                 Ok(())
             }
-            Err(error) => {
-                // It may be there all the same, if only the answer was lost: deleted like a dead blob, and
-                // counted until that is done.
-                reservation.abandon();
-                tier.stray(id, Stored { bytes, allocated: 0 });
-                self.shared.write_failed(tier, &error);
-                Err((error, frames))
-            }
+            Err(error) => Err((error, frames)),
         }
     }
 
     /// The blob is down: its entries have left memory, unless something became of them meanwhile.
-    fn enter(
-        &mut self,
-        tier: &Arc<Tier<K>>,
-        frames: Vec<Framed<K, V>>,
-        id: crate::BlobId,
-        stored: Stored,
-        reservation: Reservation,
-        started: Instant,
-    ) {
+    fn enter(&mut self, tier: &Arc<Tier<K>>, frames: Vec<Framed<K, V>>, written: Written, started: Instant) {
         let keys = frames.iter().map(|frame| frame.item.key.clone()).collect();
         let lens: Vec<FrameLen> = frames.iter().map(|frame| frame.len).collect();
         let weight: u64 = frames.iter().map(|frame| frame.item.weight).sum();
-        let entered = Blob::new(id, keys, &lens, weight, stored).and_then(|blob| tier.enter(blob));
-        let Some(blob) = entered else {
-            // 2^28 blobs in one tier: out of room like any other.
-            reservation.abandon();
-            tier.stray(id, stored);
+        let stored = written.stored.bytes;
+        let Some(blob) = written.enter(tier, keys, &lens, weight, None) else {
+            // Out of room like any other.
             self.give_back(frames.into_iter().map(|frame| frame.item).collect(), true);
             return;
         };
-        reservation.settle();
         tier.wake_demoter.notify_one();
         let entries = frames.len() as u64;
         for (number, frame) in frames.into_iter().enumerate() {
@@ -445,7 +426,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             tier: tier.name.clone(),
             entries,
             weight,
-            stored: stored.bytes,
+            stored,
             took: started.elapsed(),
         });
     }
