@@ -1,13 +1,9 @@
 //! Bounds how many calls are under way at once by what the other side bears.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
-
-use crate::{BlobId, BlobMeta, Layer, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored};
+use super::gate::{Gate, Gated};
+use crate::{Layer, Store};
 
 /// Calls at once to begin with, unless set.
 const START: usize = 16;
@@ -48,7 +44,7 @@ impl AdaptiveLimit {
     /// Never more than so many writes, so many reads and so many deletes at once. 0 counts as 1. It starts
     /// at 16, or at the most if that is less.
     pub fn new(most: usize) -> Self {
-        Self { start: START, most: most.clamp(1, Semaphore::MAX_PERMITS) }
+        Self { start: START, most }
     }
 
     /// The same, starting at so many calls at once: at least one, and not above the most.
@@ -61,153 +57,8 @@ impl AdaptiveLimit {
 
 impl Layer for AdaptiveLimit {
     fn layer(&self, inner: Arc<dyn Store>) -> Arc<dyn Store> {
-        let gate = || Gate::new(self.start.clamp(1, self.most), self.most);
-        Arc::new(Adaptive { inner, writes: gate(), reads: gate(), deletes: gate() })
-    }
-}
-
-#[derive(Debug)]
-struct Gate {
-    permits: Semaphore,
-    most: usize,
-    window: Mutex<Window>,
-}
-
-#[derive(Debug)]
-struct Window {
-    /// Calls that may be under way at once.
-    limit: usize,
-    /// Permits to be withdrawn as they come back: the limit was halved while they were out.
-    owed: usize,
-    successes: usize,
-    /// How often it was halved.
-    cuts: u64,
-}
-
-impl Gate {
-    fn new(limit: usize, most: usize) -> Self {
-        let window = Window { limit, owed: 0, successes: 0, cuts: 0 };
-        Self { permits: Semaphore::new(limit), most, window: Mutex::new(window) }
-    }
-
-    async fn enter(&self) -> Option<Place<'_>> {
-        let permit = self.permits.acquire().await.ok()?;
-        let cuts = self.window.lock().cuts;
-        Some(Place { gate: self, permit: Some(permit), cuts })
-    }
-
-    fn succeeded(&self, cuts: u64) {
-        let mut window = self.window.lock();
-        // A bound that nobody reaches says nothing about how many would be too many.
-        if window.cuts != cuts || self.permits.available_permits() > 0 {
-            return;
-        }
-        window.successes += 1;
-        if window.successes < window.limit || window.limit == self.most {
-            return;
-        }
-        window.successes = 0;
-        window.limit += 1;
-        match window.owed.checked_sub(1) {
-            Some(owed) => window.owed = owed,
-            None => self.permits.add_permits(1),
-        }
-    }
-
-    fn throttled(&self, cuts: u64) {
-        let mut window = self.window.lock();
-        if window.cuts != cuts {
-            // It was sent before the limit was halved for one of its companions.
-            return;
-        }
-        let limit = (window.limit / 2).max(1);
-        let fewer = window.limit - limit;
-        window.owed += fewer - self.permits.forget_permits(fewer);
-        (window.limit, window.successes, window.cuts) = (limit, 0, cuts + 1);
-    }
-}
-
-/// One call under way.
-#[derive(Debug)]
-struct Place<'a> {
-    gate: &'a Gate,
-    permit: Option<SemaphorePermit<'a>>,
-    /// What was counted when it began.
-    cuts: u64,
-}
-
-impl Place<'_> {
-    fn end<T>(self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        match &answer {
-            Ok(_) => self.gate.succeeded(self.cuts),
-            Err(error) if error.is_throttled() => self.gate.throttled(self.cuts),
-            Err(_) => {}
-        }
-        answer
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let Some(permit) = self.permit.take() else { return };
-        let mut window = self.gate.window.lock();
-        if let Some(owed) = window.owed.checked_sub(1) {
-            window.owed = owed;
-            permit.forget();
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Adaptive {
-    inner: Arc<dyn Store>,
-    writes: Gate,
-    reads: Gate,
-    deletes: Gate,
-}
-
-impl Adaptive {
-    async fn place<'a>(&self, gate: &'a Gate, operation: &'static str) -> Result<Place<'a>, StoreError> {
-        gate.enter().await.ok_or_else(|| {
-            let target = self.inner.info().name.clone();
-            StoreError::new(StoreErrorKind::Other, operation, target).with_source("the store is closed")
-        })
-    }
-}
-
-#[async_trait]
-impl Store for Adaptive {
-    fn info(&self) -> &StoreInfo {
-        self.inner.info()
-    }
-
-    async fn put(&self, id: BlobId, blob: Payload) -> Result<Stored, StoreError> {
-        let place = self.place(&self.writes, "put").await?;
-        place.end(self.inner.put(id, blob).await)
-    }
-
-    async fn get(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
-        let place = self.place(&self.reads, "get").await?;
-        place.end(self.inner.get(id, range).await)
-    }
-
-    async fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {
-        let place = self.place(&self.deletes, "delete").await?;
-        place.end(self.inner.delete(ids).await)
-    }
-
-    async fn punch(&self, id: BlobId, ranges: &[Range<u64>]) -> Result<u64, StoreError> {
-        let place = self.place(&self.writes, "punch").await?;
-        place.end(self.inner.punch(id, ranges).await)
-    }
-
-    async fn list(&self, after: Option<BlobId>, limit: usize) -> Result<Vec<BlobMeta>, StoreError> {
-        let place = self.place(&self.reads, "list").await?;
-        place.end(self.inner.list(after, limit).await)
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        self.inner.close().await
+        let gate = || Gate::adaptive(self.start, self.most);
+        Arc::new(Gated { inner, writes: gate(), reads: gate(), deletes: gate() })
     }
 }
 
@@ -222,6 +73,7 @@ mod tests {
         Retry,
         scripted::{Scripted, Step, error, id, is_pending},
     };
+    use crate::{Payload, StoreErrorKind};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,12 +1,9 @@
 //! Bounds how many calls are under way at once.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use tokio::sync::{Semaphore, SemaphorePermit};
-
-use crate::{BlobId, BlobMeta, Layer, Payload, Store, StoreError, StoreErrorKind, StoreInfo, Stored};
+use super::gate::{Gate, Gated};
+use crate::{Layer, Store};
 
 /// Lets a bounded number of calls through at once; others wait, first come, first served.
 ///
@@ -66,70 +63,12 @@ impl ConcurrencyLimit {
 
 impl Layer for ConcurrencyLimit {
     fn layer(&self, inner: Arc<dyn Store>) -> Arc<dyn Store> {
-        let permits = |calls: usize| Semaphore::new(calls.clamp(1, Semaphore::MAX_PERMITS));
-        Arc::new(Limited {
+        Arc::new(Gated {
             inner,
-            writes: permits(self.writes),
-            reads: permits(self.reads),
-            deletes: permits(self.deletes),
+            writes: Gate::fixed(self.writes),
+            reads: Gate::fixed(self.reads),
+            deletes: Gate::fixed(self.deletes),
         })
-    }
-}
-
-#[derive(Debug)]
-struct Limited {
-    inner: Arc<dyn Store>,
-    writes: Semaphore,
-    reads: Semaphore,
-    deletes: Semaphore,
-}
-
-impl Limited {
-    async fn permit<'a>(
-        &self,
-        semaphore: &'a Semaphore,
-        operation: &'static str,
-    ) -> Result<SemaphorePermit<'a>, StoreError> {
-        semaphore.acquire().await.map_err(|closed| {
-            let target = self.inner.info().name.clone();
-            StoreError::new(StoreErrorKind::Other, operation, target).with_source(closed)
-        })
-    }
-}
-
-#[async_trait]
-impl Store for Limited {
-    fn info(&self) -> &StoreInfo {
-        self.inner.info()
-    }
-
-    async fn put(&self, id: BlobId, blob: Payload) -> Result<Stored, StoreError> {
-        let _permit = self.permit(&self.writes, "put").await?;
-        self.inner.put(id, blob).await
-    }
-
-    async fn get(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
-        let _permit = self.permit(&self.reads, "get").await?;
-        self.inner.get(id, range).await
-    }
-
-    async fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {
-        let _permit = self.permit(&self.deletes, "delete").await?;
-        self.inner.delete(ids).await
-    }
-
-    async fn punch(&self, id: BlobId, ranges: &[Range<u64>]) -> Result<u64, StoreError> {
-        let _permit = self.permit(&self.writes, "punch").await?;
-        self.inner.punch(id, ranges).await
-    }
-
-    async fn list(&self, after: Option<BlobId>, limit: usize) -> Result<Vec<BlobMeta>, StoreError> {
-        let _permit = self.permit(&self.reads, "list").await?;
-        self.inner.list(after, limit).await
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        self.inner.close().await
     }
 }
 
@@ -140,6 +79,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
+    use crate::Payload;
     use crate::layers::scripted::{Scripted, id, is_pending};
 
     const SECOND: Duration = Duration::from_secs(1);

@@ -27,6 +27,7 @@
 //! Note that a place in the queue counts against the time-out here; in the other order it does not.
 
 mod adaptive;
+mod gate;
 mod limit;
 mod retry;
 mod timeout;
