@@ -33,24 +33,7 @@ use spill_core::{Options, Store, StoreError, StoreErrorKind};
 
 use crate::ObjectOptions;
 
-/// The options that every factory takes, because the store has them whatever service is below it, with what
-/// they mean.
-#[cfg(test)]
-#[cfg_attr(not(feature = "service"), allow(dead_code, reason = "the page is checked with all services"))]
-pub(crate) const STORE_SETTINGS: [(&str, &str); 3] = [
-    (
-        "owner",
-        "Programs whose sessions belong together: each sweeps dead ones of its owner. Default: the name of the \
-         executable.",
-    ),
-    ("heartbeat", "How often the store shows that it lives, by one small write. Default: `1m`."),
-    (
-        "dead_after",
-        "A session that showed no life for so long is swept; `never`: this store sweeps none. Default: `1day`.",
-    ),
-];
-
-/// Those options, as they were given.
+/// The options that the store takes whatever service is below it, as they were given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreOptions {
     owner: Option<String>,

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use object_store::azure::{MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::azure::MicrosoftAzureBuilder;
 use spill_core::{Options, Store, StoreError, StoreFactory};
 use url::Url;
 
 use super::{
-    StoreOptions,
-    opening::{Opened, build},
-    options::{Connection, Environment, Form, Place, Setting, Values, refused},
+    opening::Opening,
+    options::{Connection, Environment, Form, Setting, Values, looks_into_environment, refused},
 };
 use crate::http::no_retries;
 
@@ -67,8 +66,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
 /// Opens containers of Azure Blob Storage at URLs like `az://container/prefix`; the account is an option.
 ///
 /// The options, and what of the environment stands in for them, are in `docs/object-storage.md`. Each opened
-/// store is a session of its own. Opening makes one request, a listing of one name, so that wrong
-/// credentials or a missing container are errors then, not later.
+/// store is a session of its own. Opening lists one name and writes the first heartbeat, so that wrong
+/// credentials or a missing container are errors then, not later. Dead sessions are swept in the background.
 ///
 /// ```
 /// use spill_backend_object::AzureFactory;
@@ -86,52 +85,27 @@ pub struct AzureFactory {
     environment: Environment,
 }
 
-impl AzureFactory {
-    /// A factory that looks into the environment of the process for what the options leave open.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The same with these variables instead of those of the process.
-    #[must_use]
-    pub fn with_environment<N: Into<String>, T: Into<String>>(
-        mut self,
-        variables: impl IntoIterator<Item = (N, T)>,
-    ) -> Self {
-        self.environment = variables.into_iter().collect();
-        self
-    }
-}
+looks_into_environment!(AzureFactory);
 
 #[async_trait]
 impl StoreFactory for AzureFactory {
     /// # Cancel safety
-    /// Nothing is left behind: opening only reads.
-    async fn open(&self, url: &Url, mut options: Options) -> Result<Arc<dyn Store>, StoreError> {
-        let place = Place::parse(url, SCHEME)?;
-        let target = place.target(SCHEME);
-        let connection = Connection::take(&mut options, &target)?;
-        let values = Values::take(SETTINGS, &mut options, &self.environment, &target)?;
-        let options = StoreOptions::take(options, &target)?;
-        check(&values, &connection, &target)?;
-
-        let nobody = !SETTINGS.iter().any(|setting| setting.credential && values.has(setting.name));
+    /// A heartbeat may be left, which a later sweep removes.
+    async fn open(&self, url: &Url, options: Options) -> Result<Arc<dyn Store>, StoreError> {
+        let opening = Opening::take(SCHEME, SETTINGS, &self.environment, url, options)?;
+        check(&opening.values, &opening.connection, &opening.target)?;
         let builder = MicrosoftAzureBuilder::new()
-            .with_container_name(&place.bucket)
+            .with_container_name(&opening.place.bucket)
             .with_retry(no_retries())
-            .with_client_options(connection.connector.client_options(connection.allow_http))
-            .with_http_connector(connection.connector.clone());
-        let builder =
-            values.fill(SETTINGS, builder, |builder, key, value| builder.with_config(key, value))?;
-        let opened = Opened::<MicrosoftAzure> {
-            client: Arc::new(build(&target, || builder.build()).await?),
-            single_deletes: None,
-            no_credentials: nobody.then_some(
-                "no credentials were given, so this machine was asked for some: give `access_key` or \
-                 `sas_token`, or `skip_signature` = \"true\"",
-            ),
-        };
-        opened.open(SCHEME, &place, &connection, options).await
+            .with_client_options(opening.connection.client_options())
+            .with_http_connector(opening.connection.connector.clone());
+        let builder = opening.fill(builder, |builder, key, value| builder.with_config(key, value))?;
+        let client = opening.build(|| builder.build()).await?;
+        let no_credentials = opening.is_by_nobody().then_some(
+            "no credentials were given, so this machine was asked for some: give `access_key` or \
+             `sas_token`, or `skip_signature` = \"true\"",
+        );
+        opening.open(Arc::new(client), None, no_credentials).await
     }
 }
 

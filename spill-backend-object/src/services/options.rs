@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-use object_store::path::Path;
+use object_store::{ClientOptions, path::Path};
 use spill_core::{BoxError, Options, StoreError, StoreErrorKind};
 use url::Url;
 
@@ -95,6 +95,29 @@ impl Environment {
         value.filter(|value| !value.is_empty())
     }
 }
+
+/// Gives a factory its constructors.
+macro_rules! looks_into_environment {
+    ($factory:ident) => {
+        impl $factory {
+            /// A factory that looks into the environment of the process for what the options leave open.
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            /// The same with these variables instead of those of the process.
+            #[must_use]
+            pub fn with_environment<N: Into<String>, T: Into<String>>(
+                mut self,
+                variables: impl IntoIterator<Item = (N, T)>,
+            ) -> Self {
+                self.environment = variables.into_iter().collect();
+                self
+            }
+        }
+    };
+}
+pub(crate) use looks_into_environment;
 
 impl fmt::Debug for Environment {
     /// Names only: values may be secrets.
@@ -291,6 +314,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// What `object_store` has to know of it.
+    pub(crate) fn client_options(&self) -> ClientOptions {
+        self.connector.client_options(self.allow_http)
+    }
+
     pub(crate) fn take(options: &mut Options, target: &str) -> Result<Self, StoreError> {
         let values = Values::take(CONNECTION, options, &Environment::Given(BTreeMap::new()), target)?;
         values.needs("proxy_excludes", &["proxy_url"])?;

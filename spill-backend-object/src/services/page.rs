@@ -3,10 +3,24 @@
 //! `SPILL_UPDATE_DOCS=1 cargo test -p spill-backend-object --all-features --lib page` writes the tables anew.
 
 use super::{
-    STORE_SETTINGS, azure, gcs,
+    azure, gcs,
     options::{CONNECTION, Setting},
     s3,
 };
+
+/// The options of [`StoreOptions`](super::StoreOptions), and what they do.
+const STORE: [(&str, &str); 3] = [
+    (
+        "owner",
+        "Programs whose sessions belong together: each sweeps dead ones of its owner. Default: the name of the \
+         executable.",
+    ),
+    ("heartbeat", "How often the store shows that it lives, by one small write. Default: `1m`."),
+    (
+        "dead_after",
+        "A session that showed no life for so long is swept; `never`: this store sweeps none. Default: `1day`.",
+    ),
+];
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/object-storage.md");
 
@@ -21,7 +35,7 @@ fn table(settings: &[Setting]) -> String {
 
 fn store_table() -> String {
     let mut table = String::from("| option | what it does |\n|---|---|\n");
-    table.extend(STORE_SETTINGS.iter().map(|(name, about)| format!("| `{name}` | {about} |\n")));
+    table.extend(STORE.iter().map(|(name, about)| format!("| `{name}` | {about} |\n")));
     table
 }
 

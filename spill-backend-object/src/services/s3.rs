@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use object_store::{
-    ObjectStore,
-    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey as Key},
-};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
 use spill_core::{Options, Store, StoreError, StoreFactory};
 use url::Url;
 
 use super::{
-    StoreOptions,
-    opening::{Opened, build},
-    options::{Connection, Environment, Form, Place, Setting, Values, refused},
+    opening::Opening,
+    options::{Connection, Environment, Form, Setting, Values, looks_into_environment, refused},
 };
 use crate::http::no_retries;
 
@@ -116,9 +112,9 @@ const CONTAINER: &[(&str, Key)] = &[
 /// Opens buckets of Amazon S3, and of servers that speak its language, at URLs like `s3://bucket/prefix`.
 ///
 /// The options, and what of the environment stands in for them, are in `docs/object-storage.md`. Each
-/// opened store is a session of its own. Opening makes one request, a listing of one name, so that wrong
-/// credentials, a missing bucket or a server out of reach are errors then, not later; it takes 30 seconds at
-/// most, or the sum of both time-outs where that is longer.
+/// opened store is a session of its own. Opening lists one name and writes the first heartbeat, so that wrong
+/// credentials, a missing bucket or a server out of reach are errors then, not later. The listing takes 30
+/// seconds at most, or the sum of both time-outs where that is longer. Dead sessions are swept in the background.
 ///
 /// A server that can't delete many objects by one request gets one for each, 20 at a time, from the first
 /// time that it says so.
@@ -139,50 +135,28 @@ pub struct S3Factory {
     environment: Environment,
 }
 
-impl S3Factory {
-    /// A factory that looks into the environment of the process for what the options leave open.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The same with these variables instead of those of the process.
-    #[must_use]
-    pub fn with_environment<N: Into<String>, T: Into<String>>(
-        mut self,
-        variables: impl IntoIterator<Item = (N, T)>,
-    ) -> Self {
-        self.environment = variables.into_iter().collect();
-        self
-    }
-}
+looks_into_environment!(S3Factory);
 
 #[async_trait]
 impl StoreFactory for S3Factory {
     /// # Cancel safety
-    /// Nothing is left behind: opening only reads.
-    async fn open(&self, url: &Url, mut options: Options) -> Result<Arc<dyn Store>, StoreError> {
-        let place = Place::parse(url, SCHEME)?;
-        let target = place.target(SCHEME);
-        let connection = Connection::take(&mut options, &target)?;
-        let values = Values::take(SETTINGS, &mut options, &self.environment, &target)?;
-        let options = StoreOptions::take(options, &target)?;
-        let container = match who_asks(&values) {
-            Some(_) => Vec::new(),
-            None => self.container(),
-        };
-        let nobody = who_asks(&values).is_none() && container.is_empty();
-        let builder = builder(values, &container, &place, &connection)?;
+    /// A heartbeat may be left, which a later sweep removes.
+    async fn open(&self, url: &Url, options: Options) -> Result<Arc<dyn Store>, StoreError> {
+        let mut opening = Opening::take(SCHEME, SETTINGS, &self.environment, url, options)?;
+        check(&opening.values, &opening.connection)?;
+        if opening.values.is_true("virtual_hosted_style") {
+            host_bucket(&mut opening)?;
+        }
+        let container = if names_somebody(&opening.values) { Vec::new() } else { self.container() };
+        let nobody = !names_somebody(&opening.values) && container.is_empty();
+        let builder = builder(&opening, &container)?;
         let single = builder.clone().with_config(Key::DisableBulkDelete, "true");
-        let (client, single) = build(&target, || Ok((builder.build()?, single.build()?))).await?;
-        let opened = Opened::<AmazonS3> {
-            client: Arc::new(client),
-            single_deletes: Some(Arc::new(single) as Arc<dyn ObjectStore>),
-            no_credentials: nobody.then_some(
-                "no credentials were given, so this machine was asked for some: give `access_key_id` and \
-                 `secret_access_key`, or `skip_signature` = \"true\"",
-            ),
-        };
-        opened.open(SCHEME, &place, &connection, options).await
+        let (client, single) = opening.build(|| Ok((builder.build()?, single.build()?))).await?;
+        let no_credentials = nobody.then_some(
+            "no credentials were given, so this machine was asked for some: give `access_key_id` and \
+             `secret_access_key`, or `skip_signature` = \"true\"",
+        );
+        opening.open(Arc::new(client), Some(Arc::new(single)), no_credentials).await
     }
 }
 
@@ -193,10 +167,9 @@ impl S3Factory {
     }
 }
 
-/// The option that says who asks, if one does.
-fn who_asks(values: &Values) -> Option<&'static str> {
-    let ways = ["access_key_id", "web_identity_token_file"].into_iter().find(|name| values.has(name));
-    ways.or_else(|| values.is_true("skip_signature").then_some("skip_signature"))
+/// Whether an option says who asks, or that nobody does.
+fn names_somebody(values: &Values) -> bool {
+    values.has("access_key_id") || values.has("web_identity_token_file") || values.is_true("skip_signature")
 }
 
 fn check(values: &Values, connection: &Connection) -> Result<(), StoreError> {
@@ -217,30 +190,21 @@ fn check(values: &Values, connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn builder(
-    mut values: Values,
-    container: &[(Key, String)],
-    place: &Place,
-    connection: &Connection,
-) -> Result<AmazonS3Builder, StoreError> {
-    check(&values, connection)?;
-    if values.is_true("virtual_hosted_style") {
-        host_bucket(&mut values, place)?;
-    }
+fn builder(opening: &Opening, container: &[(Key, String)]) -> Result<AmazonS3Builder, StoreError> {
     let builder = AmazonS3Builder::new()
-        .with_bucket_name(&place.bucket)
+        .with_bucket_name(&opening.place.bucket)
         .with_retry(no_retries())
-        .with_client_options(connection.connector.client_options(connection.allow_http))
-        .with_http_connector(connection.connector.clone());
+        .with_client_options(opening.connection.client_options())
+        .with_http_connector(opening.connection.connector.clone());
     let builder = container.iter().fold(builder, |builder, (key, value)| builder.with_config(*key, value));
-    values.fill(SETTINGS, builder, |builder, key, value| builder.with_config(key, value))
+    opening.fill(builder, |builder, key, value| builder.with_config(key, value))
 }
 
 /// Puts the bucket into the host of the endpoint: `object_store` takes it to be there.
-fn host_bucket(values: &mut Values, place: &Place) -> Result<(), StoreError> {
+fn host_bucket(opening: &mut Opening) -> Result<(), StoreError> {
+    let Opening { values, place, target, .. } = opening;
     let Some(endpoint) = values.get("endpoint") else { return Ok(()) };
-    let wrong =
-        |_| refused(&place.target(SCHEME), "`endpoint` has no host name that a bucket can be part of");
+    let wrong = |_| refused(target, "`endpoint` has no host name that a bucket can be part of");
     let mut url: Url = endpoint.parse().map_err(|_| wrong(()))?;
     let host = url.host_str().unwrap_or_default().to_owned();
     if !host.starts_with(&format!("{}.", place.bucket)) {
