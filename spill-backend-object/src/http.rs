@@ -37,7 +37,11 @@ pub(crate) use answer::{Answer, Lost};
 /// What is read of the body of an answer that says no.
 const MOST_OF_A_REFUSAL: usize = 64 << 10;
 
-/// Connections of a runtime that ended which one request passes over. Each is taken out of the pool by that.
+/// The kind of error when the connection was in the pool although the runtime that drove it has ended, as may
+/// happen to whoever uses one store from several.
+const ORPHANED: HttpErrorKind = HttpErrorKind::Request;
+
+/// Such connections which one request passes over. Each is taken out of the pool by that.
 const MOST_ORPHANS: usize = 16;
 
 /// What is read of the body of an answer that has to be looked into: a listing of 1000 objects fits.
@@ -119,21 +123,26 @@ struct Service {
 impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let asked = Asked::of(&request);
-        let mut answer = self.send(request.clone()).await;
-        // Starting an upload twice would leave one that nobody knows.
-        let may_repeat = request.method() != Method::POST;
-        for _ in 0..MOST_ORPHANS {
-            match answer {
-                Err(error) if may_repeat && is_orphaned(&error) => answer = self.send(request.clone()).await,
-                _ => break,
-            }
-        }
-        asked.judge(answer?).await
+        let answer = self.send(request).await?;
+        asked.judge(answer).await
     }
 }
 
 impl Service {
+    /// Sends a request, and again where the connection for it was one that a runtime left behind.
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // Starting an upload twice would leave one that nobody knows.
+        let most = if request.method() == Method::POST { 0 } else { MOST_ORPHANS };
+        for _ in 0..most {
+            match self.send_once(request.clone()).await {
+                Err(error) if error.kind() == ORPHANED => {}
+                done => return done,
+            }
+        }
+        self.send_once(request).await
+    }
+
+    async fn send_once(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
         let url = Url::parse(&parts.uri.to_string())
             .map_err(|error| HttpError::new(HttpErrorKind::Unknown, Lost::for_good(error.to_string())))?;
@@ -153,13 +162,6 @@ impl Service {
     }
 }
 
-/// Whether the connection was taken from the pool although the runtime that drove it has ended, as may happen to
-/// whoever uses one store from several.
-fn is_orphaned(error: &HttpError) -> bool {
-    let cause = std::error::Error::source(error);
-    cause.is_some_and(|lost| lost.to_string().contains("dispatch task is gone"))
-}
-
 fn lost(lost: Lost) -> HttpError {
     HttpError::new(lost.kind(), lost)
 }
@@ -169,6 +171,7 @@ struct Asked {
     method: Method,
     /// A listing, or a batch: its answer is a text that says what became of it.
     report: bool,
+    /// A listing.
     lists: bool,
 }
 

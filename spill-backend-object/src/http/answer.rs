@@ -150,7 +150,10 @@ impl Lost {
             let fix = "let SSL_CERT_FILE name a file with the certificate of who signed it";
             return Self::for_good(format!("{message}; {fix}"));
         }
-        Self { message, kind: HttpErrorKind::Interrupted, passing: true }
+        // hyper's error is not to be had by type: reqwest keeps it to itself.
+        let orphaned = message.contains("dispatch task is gone");
+        let kind = if orphaned { super::ORPHANED } else { HttpErrorKind::Interrupted };
+        Self { message, kind, passing: true }
     }
 
     /// Something repeating won't mend.
