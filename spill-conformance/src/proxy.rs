@@ -113,6 +113,9 @@ pub struct Traffic {
 /// accepted.write_all(b"pong").await?; // the exchange before began in fair weather
 /// client.read_exact(&mut got).await?;
 /// client.write_all(b"ping").await?; // this one is cut
+/// while proxy.traffic().exchanges < 2 {
+///     tokio::task::yield_now().await;
+/// }
 /// drop(accepted);
 /// assert!(!matches!(client.read(&mut got).await, Ok(1..)));
 /// assert_eq!(proxy.traffic().cut, 1);
