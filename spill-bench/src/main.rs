@@ -1,0 +1,148 @@
+//! Sets Spill beside other stores, on one machine, in one run.
+//!
+//! `cargo run --release -p spill-bench -- spill restore` runs two scenarios, `-- report RESULT.json` makes the
+//! page `docs/benchmarks.md` of a result. Each trial is a process of its own, so that memory and CPU time are
+//! its own as well; the systems take turns, round after round, so that a slow minute of the machine hits all of
+//! them. What counts is the median of the rounds, and the ratio to it.
+//!
+//! `scenarios` says what is measured, `systems` who is, `bars` what has to come out of it; `trial` runs one
+//! system once, `report` makes text of the figures.
+
+mod bars;
+mod data;
+mod machine;
+mod report;
+mod scenarios;
+mod systems;
+mod trial;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+
+use crate::{
+    report::{Report, Run},
+    scenarios::{SCENARIOS, Scenario},
+    trial::Trial,
+};
+
+/// Sets Spill beside other stores, on one machine, in one run.
+#[derive(Debug, Parser)]
+#[command(name = "spill-bench")]
+struct Arguments {
+    /// The scenarios to run, of: hot, spill, restore, mixed, object, policy, scale, lost. None: all.
+    scenarios: Vec<String>,
+    /// Run only cases whose name contains this.
+    #[arg(long, default_value = "")]
+    case: String,
+    /// Run only these systems, as a list with commas.
+    #[arg(long, value_delimiter = ',')]
+    system: Vec<String>,
+    /// Small amounts, one round: to see that everything runs. The figures say nothing.
+    #[arg(long)]
+    quick: bool,
+    /// How often each system has its turn; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Print the figures as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Where the systems keep their files. A disk, not a file system in memory.
+    #[arg(long, default_value_os_t = std::env::temp_dir())]
+    dir: PathBuf,
+    /// Make the page of benchmarks of this file, which `--json` printed, instead of running anything.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Run this one trial in this process: what the command starts for each of them.
+    #[arg(long, hide = true)]
+    trial: Option<String>,
+}
+
+#[expect(clippy::print_stdout, reason = "the output of a command")]
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if let Some(trial) = &arguments.trial {
+        println!("{}", serde_json::to_string(&trial::run_here(trial)?)?);
+        return Ok(());
+    }
+    let report = match &arguments.report {
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+            let report = serde_json::from_str(&text).context("this is not what `--json` prints")?;
+            print!("{}", report::page(&report));
+            return Ok(());
+        }
+        None => run(&arguments)?,
+    };
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", report::text(&report));
+    }
+    Ok(())
+}
+
+fn run(arguments: &Arguments) -> Result<Report> {
+    ensure!(arguments.rounds > 0, "no rounds, no figures");
+    if cfg!(debug_assertions) && !arguments.quick {
+        bail!("this is a debug build, whose figures say nothing: use `cargo run --release`, or `--quick`");
+    }
+    let rounds = if arguments.quick { 1 } else { arguments.rounds };
+    let mut runs = Vec::new();
+    for scenario in chosen(&arguments.scenarios)? {
+        for case in scenario.cases(arguments.quick) {
+            if !case.contains(&arguments.case) {
+                continue;
+            }
+            let systems = scenario.systems(&case);
+            let wanted = |system: &&str| {
+                arguments.system.is_empty() || arguments.system.iter().any(|one| one == system)
+            };
+            for round in 0..rounds {
+                // Each round begins with another system: the first one meets the machine as the last round left it.
+                let first = round as usize % systems.len().max(1);
+                for system in systems[first..].iter().chain(&systems[..first]).copied().filter(wanted) {
+                    runs.push(one_trial(scenario, &case, system, round, arguments));
+                }
+            }
+        }
+    }
+    Ok(Report { machine: machine::describe(&arguments.dir), quick: arguments.quick, rounds, runs })
+}
+
+#[expect(clippy::print_stderr, reason = "progress of a command")]
+fn one_trial(scenario: &dyn Scenario, case: &str, system: &str, round: u32, arguments: &Arguments) -> Run {
+    let trial = Trial {
+        scenario: scenario.name().into(),
+        case: case.into(),
+        system: system.into(),
+        quick: arguments.quick,
+        dir: arguments.dir.clone(),
+    };
+    eprint!("{} · {case} · {system} · round {} … ", scenario.name(), round + 1);
+    let result = trial.run_in_a_process();
+    let (figures, error) = match result {
+        Ok(figures) => (figures, None),
+        Err(error) => (trial::Figures::new(), Some(format!("{error:#}"))),
+    };
+    match (&error, figures.get(scenario.main_figure())) {
+        (Some(error), _) => eprintln!("failed: {error}"),
+        (None, Some(main)) => eprintln!("{} {}", report::number(*main), scenario.main_figure()),
+        (None, None) => eprintln!("done"),
+    }
+    Run { scenario: trial.scenario, case: trial.case, system: trial.system, round, figures, error }
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static dyn Scenario>> {
+    if names.is_empty() {
+        return Ok(SCENARIOS.to_vec());
+    }
+    let find = |name: &String| {
+        let known = || SCENARIOS.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
+        let found = SCENARIOS.iter().find(|one| one.name() == name).copied();
+        found.with_context(|| format!("there is no scenario {name:?}; there are: {}", known()))
+    };
+    names.iter().map(find).collect()
+}

@@ -1,0 +1,34 @@
+//! What is measured: one module for each scenario.
+
+mod spill;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::trial::{Figures, Trial};
+
+/// Something to be measured, in several cases, each of which several systems run.
+pub(crate) trait Scenario: Sync {
+    fn name(&self) -> &'static str;
+
+    /// One sentence for the page: what is done, and what the figures count.
+    fn about(&self) -> &'static str;
+
+    fn cases(&self, quick: bool) -> Vec<String>;
+
+    fn systems(&self, case: &str) -> Vec<&'static str>;
+
+    /// The figure that systems are compared by.
+    fn main_figure(&self) -> &'static str;
+
+    /// Runs one system in one case, in a directory that is empty.
+    fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures>;
+}
+
+pub(crate) static SCENARIOS: &[&dyn Scenario] = &[&spill::Spilling];
+
+/// The runtime that every system runs on: two workers, as the machines it is made for have two cores.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}

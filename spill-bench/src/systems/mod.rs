@@ -1,0 +1,65 @@
+//! The systems that are compared, each behind [`Keeper`], with the best settings that its documentation names.
+
+mod raw;
+mod spill;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub(crate) use self::raw::{BLOCK, Effort, RawFile};
+use self::spill::Spill;
+
+/// Something that keeps values by key, in memory and on a disk.
+#[async_trait]
+pub(crate) trait Keeper: Send + Sync {
+    async fn insert(&self, key: u64, value: Vec<u8>) -> Result<()>;
+
+    /// `None`: there is no such key, or not any more.
+    async fn get(&self, key: u64) -> Result<Option<Bytes>>;
+
+    /// Several keys, by the call that the system has for it, if it has one.
+    async fn get_many(&self, keys: &[u64]) -> Result<Vec<Option<Bytes>>> {
+        let mut values = Vec::with_capacity(keys.len());
+        for key in keys {
+            values.push(self.get(*key).await?);
+        }
+        Ok(values)
+    }
+
+    async fn remove(&self, key: u64) -> Result<()>;
+
+    /// Waits until nothing is on its way any more: what the system does not keep in memory is with the operating
+    /// system, or on the disk.
+    async fn settle(&self) -> Result<()>;
+
+    /// Bytes of values that are only in memory, and so were not written.
+    fn only_in_memory(&self) -> u64 {
+        0
+    }
+
+    /// Ends it. Its files may stay; they are removed with the directory.
+    async fn close(&self) -> Result<()>;
+}
+
+/// How a system is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) dir: &'a Path,
+    /// Bytes of memory that it may use for values.
+    pub(crate) memory: u64,
+    /// Of a value, if all are equally long.
+    pub(crate) value_length: usize,
+    /// `none`, `lz4`, `zstd:1` or `auto`.
+    pub(crate) compress: &'a str,
+}
+
+/// Opens a system by name.
+pub(crate) async fn open(system: &str, setup: &Setup<'_>) -> Result<Box<dyn Keeper>> {
+    Ok(match system {
+        "spill" => Box::new(Spill::open(setup).await?),
+        _ => bail!("there is no system {system:?}"),
+    })
+}
