@@ -4,7 +4,11 @@ use std::{
     fmt,
     fs::File,
     io::{self, IoSlice},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     task::Poll,
 };
 
@@ -61,6 +65,11 @@ impl Sys for Faults {
         }
         let first = &slices[0];
         System.write(file, &[IoSlice::new(&first[..first.len().min(self.step)])])
+    }
+
+    fn set_direct(&self, file: &File, direct: bool) -> io::Result<()> {
+        self.call("set_direct", if direct { "on" } else { "off" })?;
+        System.set_direct(file, direct)
     }
 
     fn sync_file(&self, file: &File) -> io::Result<()> {
@@ -139,6 +148,102 @@ async fn case_26_without_durable_nothing_is_synced() {
     let (store, faults) = open(options, Faults::new(|_, _| Ok(()))).await;
     store.put(ID, pattern(100).into()).await.unwrap();
     assert_eq!(*faults.calls.lock(), ["create", "write", "publish"]);
+}
+
+/// `length` bytes of [`pattern`] in chunks of these lengths, again and again; the first begins `start` bytes behind a page.
+fn chunked(length: usize, start: usize, chunks: &[usize]) -> Payload {
+    let room = vec![0; 4096 + start];
+    let padding = room.as_ptr().addr().wrapping_neg() % 4096;
+    drop(room);
+    let whole: Bytes = std::iter::repeat_n(0, padding + start).chain(pattern(length)).collect();
+    let whole = whole.slice(padding + start..);
+    let mut at = 0;
+    let mut cut = |chunk: &usize| {
+        let next = whole.slice(at..length.min(at + chunk));
+        at += next.len();
+        next
+    };
+    let rounds = length / chunks.iter().sum::<usize>() + 1;
+    (0..rounds).flat_map(|_| chunks).map(&mut cut).collect()
+}
+
+#[tokio::test]
+async fn s02_large_blobs_come_back_however_their_chunks_lie() {
+    const MIB: usize = 1 << 20;
+    let (_root, options) = root();
+    let (store, faults) = open(options, Faults::new(|_, _| Ok(()))).await;
+    let mut number = 0;
+    for length in [MIB / 4 - 1, MIB / 4, MIB, MIB + 1, 3 * MIB - 4096, 3 * MIB + 4095, 9 * MIB] {
+        for (start, chunks) in [
+            (0, vec![length]),
+            (1, vec![length]),
+            (0, vec![64, 65_536]),
+            (0, vec![8192, 100, 4096, 3_000_000]),
+        ] {
+            number += 1;
+            let id = BlobId::new(number);
+            let payload = chunked(length, start, &chunks);
+            assert_eq!(payload.len(), length);
+            let stored = store.put(id, payload).await.unwrap();
+            assert_eq!(stored.bytes, length as u64);
+            assert!(store.get(id, 0..length as u64).await.unwrap() == pattern(length), "{length} {chunks:?}");
+        }
+    }
+    assert!(faults.calls.lock().contains(&"set_direct"));
+}
+
+#[tokio::test]
+async fn s02_what_can_not_be_written_past_the_cache_is_written_through_it() {
+    let length = (1 << 20) + 77;
+    // It can't be switched on; the first write is refused; each write is cut short, at a block's end or not.
+    let cases = [("set_direct", usize::MAX, 1), ("write", usize::MAX, 2), ("", 8192, 4), ("", 100_001, 2)];
+    for (refused, step, switched) in cases {
+        let (_root, options) = root();
+        let refusals = AtomicUsize::new(0);
+        let mut faults = Faults::new(move |call, _| {
+            let now = call == refused && refusals.fetch_add(1, Ordering::Relaxed) == 0;
+            if now { Err(Errno::INVAL.into()) } else { Ok(()) }
+        });
+        faults.step = step;
+        let (store, faults) = open(options, faults).await;
+        for number in 0..2 {
+            store.put(BlobId::new(number), chunked(length, 0, &[length])).await.unwrap();
+            let read = store.get(BlobId::new(number), 0..length as u64).await.unwrap();
+            assert!(read == pattern(length), "{refused} {step}");
+        }
+        // That it is not possible is known from then on.
+        let calls = faults.calls.lock().iter().filter(|call| **call == "set_direct").count();
+        assert_eq!(calls, switched, "{refused} {step}");
+    }
+}
+
+#[tokio::test]
+async fn s02_direct_can_be_turned_off() {
+    let (_root, options) = root();
+    let (store, faults) = open(options.direct(false), Faults::new(|_, _| Ok(()))).await;
+    store.put(ID, pattern(1 << 20).into()).await.unwrap();
+    assert_eq!(*faults.calls.lock(), ["create", "write", "publish"]);
+}
+
+#[tokio::test]
+async fn f03_a_large_put_that_fails_at_any_call_leaves_nothing() {
+    for failing in 0..9 {
+        let (_root, options) = root();
+        let calls = AtomicUsize::new(0);
+        let faults = Faults::new(move |call, _| {
+            let now = calls.fetch_add(1, Ordering::Relaxed) == failing && call != "unlink";
+            if now { Err(Errno::NOSPC.into()) } else { Ok(()) }
+        });
+        let (store, faults) = open(options, faults).await;
+        let put = store.put(ID, chunked((2 << 20) + 5, 1, &[1 << 20])).await;
+        // It does without what can't be switched on.
+        if put.is_ok() {
+            assert!(faults.calls.lock().get(failing).is_none_or(|call| *call == "set_direct"), "{failing}");
+            continue;
+        }
+        assert_eq!(put.unwrap_err().kind(), StoreErrorKind::NoSpace, "{failing}");
+        assert_eq!(files(&store), ["lock"], "{failing}");
+    }
 }
 
 #[tokio::test]

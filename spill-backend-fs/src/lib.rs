@@ -51,6 +51,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod direct;
 mod factory;
 mod files;
 mod options;

@@ -29,6 +29,7 @@ use tokio::{
 
 use crate::{
     FsOptions, ReserveFree,
+    direct::Direct,
     files::Files,
     session::{Root, Session},
     sys::{self, Sys, System},
@@ -45,8 +46,10 @@ const ALIGNMENT: usize = 64;
 
 /// Keeps blobs as files in a directory of its own. See the [crate's page](crate) for what is where on disk.
 ///
-/// - `put` writes the chunks of a payload as they are, without copying them together. It reports as
-///   allocated what the file system says, and at least the length in whole blocks.
+/// - `put` writes blobs of 256 KiB and more past the page cache where the file system can (see
+///   [`FsOptions::direct`]): chunks in pages of their own from where they lie, others copied together in 1 MiB;
+///   else the chunks of a payload as they are, without copying. It reports as allocated what the file system
+///   says, and at least the length in whole blocks.
 /// - `get` reads exactly the range into a buffer that starts at a multiple of 64 bytes. A blob whose file is
 ///   too short, or was put and is not there, is an error of the kind `Corrupt`, or `NotFound`.
 /// - `delete` unlinks a whole batch in one job; a `get` in flight answers with the bytes or `NotFound`.
@@ -81,6 +84,7 @@ struct Inner {
     files: Files,
     reserve_free: ReserveFree,
     durability: Durability,
+    direct: Direct,
     /// Bytes of the puts under way, of which the file system may not know yet.
     in_flight: AtomicU64,
     /// Blobs being put.
@@ -129,6 +133,7 @@ impl FsStore {
                 files: Files::new(options.open_files),
                 reserve_free: options.reserve_free,
                 durability: Durability { durable: options.durable, block_size },
+                direct: Direct::new(options.direct, WRITES as usize),
                 in_flight: AtomicU64::new(0),
                 writing: Mutex::default(),
             }),
@@ -281,7 +286,7 @@ impl Inner {
             let source = "the id was used before; a blob is never overwritten";
             return Err(self.error(StoreErrorKind::Other, "put").with_blob(id).with_source(source));
         }
-        let allocated = file.fill(blob, name, self.durability, wanted).map_err(failed)?;
+        let allocated = file.fill(blob, name, self.durability, &self.direct, wanted).map_err(failed)?;
         Ok(Stored { bytes, allocated })
     }
 

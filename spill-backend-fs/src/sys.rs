@@ -33,6 +33,11 @@ pub trait Sys: fmt::Debug + Send + Sync + 'static {
         file.write_vectored(slices)
     }
 
+    /// Lets writes of a file go past the page cache from now on, or through it again.
+    fn set_direct(&self, file: &File, direct: bool) -> io::Result<()> {
+        set_direct(file, direct)
+    }
+
     /// Brings a file's bytes and length to the disk.
     fn sync_file(&self, file: &File) -> io::Result<()> {
         file.sync_data()
@@ -158,6 +163,20 @@ pub(crate) fn in_memory(directory: &File) -> io::Result<bool> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn in_memory(_directory: &File) -> io::Result<bool> {
     Ok(false)
+}
+
+/// Switches `O_DIRECT`. Fails where the file system can't.
+#[cfg(target_os = "linux")]
+fn set_direct(file: &File, direct: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, direct);
+    Ok(rustix::fs::fcntl_setfl(file, flags)?)
+}
+
+/// There is no way that all systems share.
+#[cfg(not(target_os = "linux"))]
+fn set_direct(_file: &File, _direct: bool) -> io::Result<()> {
+    Err(Errno::NOTSUP.into())
 }
 
 /// Gives the space of `length` bytes back without changing the file's length.

@@ -12,13 +12,16 @@ use std::{
 
 use spill_core::Payload;
 
-use crate::sys::{self, Sys};
+use crate::{
+    direct::{self, Direct},
+    sys::{self, Sys},
+};
 
 /// The most slices that one call takes (`IOV_MAX` on every system we know).
 const MAX_SLICES: usize = 1024;
 
 /// Bytes after which a write looks whether anybody still waits for it.
-const MAX_WRITE: usize = 8 << 20;
+pub(crate) const MAX_WRITE: usize = 8 << 20;
 
 /// Whether somebody still waits for a put: shared by its future and the job that does it.
 ///
@@ -40,7 +43,7 @@ impl Wanted {
         (Waiting(Arc::clone(&state)), Self(state))
     }
 
-    fn check(&self) -> io::Result<()> {
+    pub(crate) fn check(&self) -> io::Result<()> {
         match self.0.load(Ordering::Acquire) {
             ABANDONED => Err(abandoned()),
             _ => Ok(()),
@@ -96,9 +99,17 @@ impl<'a> NewFile<'a> {
         blob: &Payload,
         name: String,
         options: Durability,
+        direct: &Direct,
         wanted: &Wanted,
     ) -> io::Result<u64> {
-        write_all(self.sys, &self.file, blob, wanted)?;
+        let past_the_cache = blob.len() >= direct::WORTH_IT;
+        match past_the_cache.then(|| direct.writer(self.sys, &self.file, wanted)).flatten() {
+            Some(mut writer) => {
+                blob.chunks().try_for_each(|chunk| writer.push(chunk))?;
+                writer.finish()?;
+            }
+            None => write_all(self.sys, &self.file, blob, wanted)?,
+        }
         if options.durable {
             self.sys.sync_file(&self.file)?;
         }

@@ -1,6 +1,10 @@
 //! Encoding: values become frames, many of them in one reused buffer, the large ones beside it uncopied.
 
-use std::{ops::Range, sync::Arc, time::Instant};
+use std::{
+    ops::{Deref, DerefMut, Range},
+    sync::Arc,
+    time::Instant,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -26,7 +30,40 @@ pub(crate) struct StagePool {
     /// Bytes of frames that a stage takes.
     size: usize,
     keep: usize,
-    idle: Mutex<Vec<Vec<u8>>>,
+    idle: Mutex<Vec<Memory>>,
+}
+
+/// A stage begins at a multiple of this: a page, so that a store may write past the page cache from it.
+const PAGE: usize = 4096;
+
+/// Bytes that begin at a page.
+#[derive(Debug, Default)]
+struct Memory {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Memory {
+    fn new(size: usize) -> Self {
+        let bytes = vec![0; size + PAGE];
+        let start = bytes.as_ptr().addr().wrapping_neg() % PAGE;
+        Self { bytes, start }
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.bytes.len() - (PAGE - self.start)]
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let end = self.bytes.len() - (PAGE - self.start);
+        &mut self.bytes[self.start..end]
+    }
 }
 
 impl StagePool {
@@ -40,13 +77,13 @@ impl StagePool {
 
     fn take(self: &Arc<Self>) -> Stage {
         let idle = self.idle.lock().pop();
-        Stage { bytes: idle.unwrap_or_else(|| vec![0; self.size]), pool: self.clone() }
+        Stage { bytes: idle.unwrap_or_else(|| Memory::new(self.size)), pool: self.clone() }
     }
 }
 
 /// One buffer; goes back to the pool when the last slice of it is dropped.
 struct Stage {
-    bytes: Vec<u8>,
+    bytes: Memory,
     pool: Arc<StagePool>,
 }
 

@@ -12,9 +12,9 @@ const START: usize = 16;
 ///
 /// The bound is found as TCP finds its window: one more call at once after each window of calls that all
 /// succeeded, half as many when an answer says that there were too many
-/// ([`StoreError::is_throttled`]). Of calls that were under way together only the first such answer counts,
-/// so that one burst of refusals halves the bound once. It grows only while it is reached, stays between 1
-/// and the most, and other errors change nothing.
+/// ([`StoreError::is_throttled`](crate::StoreError::is_throttled)). Of calls that were under way together only
+/// the first such answer counts, so that one burst of refusals halves the bound once. It grows only while it is
+/// reached, stays between 1 and the most, and other errors change nothing.
 ///
 /// Writes (`put`, `punch`), reads (`get`, `list`) and deletes have bounds of their own, so that a restore or
 /// a delete never queues behind a spill. `close` has none. Each store that the layer is put around starts
