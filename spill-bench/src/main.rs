@@ -100,6 +100,7 @@ fn run(arguments: &Arguments) -> Result<Report> {
             let wanted = |system: &&str| {
                 arguments.system.is_empty() || arguments.system.iter().any(|one| one == system)
             };
+            let rounds = if scenario.is_exact(&case) { 1 } else { rounds };
             for round in 0..rounds {
                 // Each round begins with another system: the first one meets the machine as the last round left it.
                 let first = round as usize % systems.len().max(1);
