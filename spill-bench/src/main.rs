@@ -14,6 +14,7 @@ mod machine;
 mod report;
 mod scenarios;
 mod systems;
+mod traces;
 mod trial;
 
 use std::path::PathBuf;
@@ -84,6 +85,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+#[expect(clippy::print_stderr, reason = "progress of a command")]
 fn run(arguments: &Arguments) -> Result<Report> {
     ensure!(arguments.rounds > 0, "no rounds, no figures");
     if cfg!(debug_assertions) && !arguments.quick {
@@ -92,7 +94,11 @@ fn run(arguments: &Arguments) -> Result<Report> {
     let rounds = if arguments.quick { 1 } else { arguments.rounds };
     let mut runs = Vec::new();
     for scenario in chosen(&arguments.scenarios)? {
-        for case in scenario.cases(arguments.quick) {
+        let cases = scenario.cases(arguments.quick);
+        if cases.is_empty() {
+            eprintln!("{}: nothing to run here. {}", scenario.name(), scenario.about());
+        }
+        for case in cases {
             if !case.contains(&arguments.case) {
                 continue;
             }

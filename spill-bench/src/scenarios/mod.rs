@@ -1,6 +1,9 @@
 //! What is measured: one module for each scenario.
 
 mod hot;
+mod object;
+mod policy;
+mod scale;
 mod spill;
 
 use std::path::Path;
@@ -32,7 +35,8 @@ pub(crate) trait Scenario: Sync {
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures>;
 }
 
-pub(crate) static SCENARIOS: &[&dyn Scenario] = &[&hot::Hot, &spill::Spilling];
+pub(crate) static SCENARIOS: &[&dyn Scenario] =
+    &[&hot::Hot, &spill::Spilling, &object::Objects, &policy::Policies, &scale::Scale];
 
 /// The runtime that every system runs on: two workers, as the machines it is made for have two cores.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -204,6 +204,18 @@ impl<K: Key> MemoryCache<K> for Moka<K> {
     }
 }
 
+/// The policy of a system that is foyer, as it comes.
+pub(crate) fn foyer_policy(system: &str) -> Result<EvictionConfig> {
+    Ok(match system {
+        "foyer fifo" => foyer::FifoConfig::default().into(),
+        "foyer lru" => foyer::LruConfig::default().into(),
+        "foyer s3-fifo" => foyer::S3FifoConfig::default().into(),
+        "foyer sieve" => foyer::SieveConfig.into(),
+        "foyer lfu" => foyer::LfuConfig::default().into(),
+        _ => bail!("foyer has no such policy: {system}"),
+    })
+}
+
 /// Its handles count references by themselves, so values need no `Arc` of their own.
 pub(crate) struct Foyer<K: Key>(foyer::Cache<K, Value, RandomState>);
 
@@ -211,16 +223,8 @@ impl<K: Key> MemoryCache<K> for Foyer<K> {
     type Held = CacheEntry<K, Value, RandomState>;
 
     fn open(system: &str, room: usize) -> Result<Self> {
-        let policy: EvictionConfig = match system {
-            "foyer fifo" => foyer::FifoConfig::default().into(),
-            "foyer lru" => foyer::LruConfig::default().into(),
-            "foyer s3-fifo" => foyer::S3FifoConfig::default().into(),
-            "foyer sieve" => foyer::SieveConfig.into(),
-            "foyer lfu" => foyer::LfuConfig::default().into(),
-            _ => bail!("foyer has no such policy: {system}"),
-        };
         let builder = CacheBuilder::new(room).with_hash_builder(RandomState::default());
-        Ok(Self(builder.with_eviction_config(policy).build()))
+        Ok(Self(builder.with_eviction_config(foyer_policy(system)?).build()))
     }
 
     fn peek(&self, key: &K::Look) -> Option<Self::Held> {
