@@ -14,6 +14,7 @@ mod machine;
 mod report;
 mod scenarios;
 mod systems;
+mod traces;
 mod trial;
 
 use std::path::PathBuf;
@@ -84,6 +85,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+#[expect(clippy::print_stderr, reason = "progress of a command")]
 fn run(arguments: &Arguments) -> Result<Report> {
     ensure!(arguments.rounds > 0, "no rounds, no figures");
     if cfg!(debug_assertions) && !arguments.quick {
@@ -92,7 +94,11 @@ fn run(arguments: &Arguments) -> Result<Report> {
     let rounds = if arguments.quick { 1 } else { arguments.rounds };
     let mut runs = Vec::new();
     for scenario in chosen(&arguments.scenarios)? {
-        for case in scenario.cases(arguments.quick) {
+        let cases = scenario.cases(arguments.quick);
+        if cases.is_empty() {
+            eprintln!("{}: nothing to run here. {}", scenario.name(), scenario.about());
+        }
+        for case in cases {
             if !case.contains(&arguments.case) {
                 continue;
             }
@@ -100,6 +106,7 @@ fn run(arguments: &Arguments) -> Result<Report> {
             let wanted = |system: &&str| {
                 arguments.system.is_empty() || arguments.system.iter().any(|one| one == system)
             };
+            let rounds = if scenario.is_exact(&case) { 1 } else { rounds };
             for round in 0..rounds {
                 // Each round begins with another system: the first one meets the machine as the last round left it.
                 let first = round as usize % systems.len().max(1);

@@ -109,15 +109,18 @@ fn table(report: &Report, scenario: &str, main: &str, case: &str, out: &mut Stri
 fn bars(outcomes: &[Outcome], out: &mut String) {
     _ = writeln!(out, "\n| | bar | measured | |\n|---|---|---|---|");
     for Outcome { bar, value, held } in outcomes {
-        let (word, limit) = match bar.holds {
-            Holds::AtLeast(least) => ("≥", least),
-            Holds::AtMost(most) => ("≤", most),
+        let against = bar.against.join(", ");
+        let limit = match bar.holds {
+            Holds::AtLeast(least) if against.is_empty() => format!("≥ {least}"),
+            Holds::AtMost(most) if against.is_empty() => format!("≤ {most}"),
+            Holds::AtLeast(least) => format!("≥ {least} × {against}"),
+            Holds::AtMost(most) => format!("≤ {most} × {against}"),
+            Holds::Below(most) => format!("≤ {most} below {against}"),
+            Holds::TimesCase(most, case) => format!("≤ {most} × {case}"),
         };
-        let of =
-            if bar.against.is_empty() { String::new() } else { format!("× {}", bar.against.join(", ")) };
         let verdict = if *held { "held" } else { "**missed**" };
         let what = format!("{}: {}, {}", bar.scenario, bar.case, bar.figure);
-        _ = writeln!(out, "| {what} | {word} {limit} {of} | {} | {verdict} |", number(*value));
+        _ = writeln!(out, "| {what} | {limit} | {} | {verdict} |", number(*value));
     }
 }
 

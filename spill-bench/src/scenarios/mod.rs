@@ -1,5 +1,9 @@
 //! What is measured: one module for each scenario.
 
+mod hot;
+mod object;
+mod policy;
+mod scale;
 mod spill;
 
 use std::path::Path;
@@ -22,11 +26,17 @@ pub(crate) trait Scenario: Sync {
     /// The figure that systems are compared by.
     fn main_figure(&self) -> &'static str;
 
+    /// Whether every round gives the same figures, so that one is enough.
+    fn is_exact(&self, _case: &str) -> bool {
+        false
+    }
+
     /// Runs one system in one case, in a directory that is empty.
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures>;
 }
 
-pub(crate) static SCENARIOS: &[&dyn Scenario] = &[&spill::Spilling];
+pub(crate) static SCENARIOS: &[&dyn Scenario] =
+    &[&hot::Hot, &spill::Spilling, &object::Objects, &policy::Policies, &scale::Scale];
 
 /// The runtime that every system runs on: two workers, as the machines it is made for have two cores.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -1,5 +1,6 @@
 //! The systems that are compared, each behind [`Keeper`], with the best settings that its documentation names.
 
+pub(crate) mod memory;
 mod raw;
 mod spill;
 
