@@ -6,11 +6,12 @@
 //! them. What counts is the median of the rounds, and the ratio to it.
 //!
 //! `scenarios` says what is measured, `systems` who is, `bars` what has to come out of it; `trial` runs one
-//! system once, `report` makes text of the figures.
+//! system once, `meter` counts what that used, `report` makes text of the figures.
 
 mod bars;
 mod data;
 mod machine;
+mod meter;
 mod report;
 mod scenarios;
 mod systems;

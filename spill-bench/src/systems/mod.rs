@@ -1,6 +1,10 @@
 //! The systems that are compared, each behind [`Keeper`], with the best settings that its documentation names.
 
+mod files;
+mod fjall;
+mod foyer;
 mod raw;
+mod redb;
 mod spill;
 
 use std::path::Path;
@@ -10,7 +14,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub(crate) use self::raw::{BLOCK, Effort, RawFile};
-use self::spill::Spill;
+use self::{
+    files::Files,
+    fjall::Fjall,
+    foyer::{Foyer, Way},
+    redb::Redb,
+    spill::Spill,
+};
 
 /// Something that keeps values by key, in memory and on a disk.
 #[async_trait]
@@ -50,6 +60,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) dir: &'a Path,
     /// Bytes of memory that it may use for values.
     pub(crate) memory: u64,
+    /// Bytes of all values that will be inserted, at most.
+    pub(crate) total: u64,
     /// Of a value, if all are equally long.
     pub(crate) value_length: usize,
     /// `none`, `lz4`, `zstd:1` or `auto`.
@@ -60,6 +72,12 @@ pub(crate) struct Setup<'a> {
 pub(crate) async fn open(system: &str, setup: &Setup<'_>) -> Result<Box<dyn Keeper>> {
     Ok(match system {
         "spill" => Box::new(Spill::open(setup).await?),
+        "foyer" => Box::new(Foyer::open(setup, Way::Defaults).await?),
+        "foyer paced" => Box::new(Foyer::open(setup, Way::Paced).await?),
+        "foyer paced O_DIRECT" => Box::new(Foyer::open(setup, Way::PacedDirect).await?),
+        "fjall" => Box::new(Fjall::open(setup)?),
+        "redb" => Box::new(Redb::open(setup)?),
+        "files" => Box::new(Files::open(setup)?),
         _ => bail!("there is no system {system:?}"),
     })
 }
