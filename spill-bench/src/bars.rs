@@ -40,6 +40,9 @@ const fn bar(
 
 use Holds::{AtLeast, AtMost};
 
+const FOYER: &[&str] = &["foyer paced", "foyer paced O_DIRECT"];
+const PEERS: &[&str] = &["foyer paced", "foyer paced O_DIRECT", "fjall", "redb", "files"];
+
 pub(crate) const BARS: &[Bar] = &[
     bar("spill", "4 KiB, random, none", "MB/s", &["raw"], AtLeast(0.8)),
     bar("spill", "64 KiB, random, none", "MB/s", &["raw"], AtLeast(0.85)),
@@ -55,6 +58,56 @@ pub(crate) const BARS: &[Bar] = &[
     bar("spill", "16 MiB, random, none", "peak MiB over memory", &[], AtMost(32.0)),
     bar("spill", "4 KiB, random, none", "insert p99 µs", &[], AtMost(200.0)),
     bar("spill", "4 KiB, random, none", "allocated/stored", &[], AtMost(1.05)),
+    bar("spill", "4 KiB, random, none", "MB/s", &["fjall"], AtLeast(1.5)),
+    bar("spill", "4 KiB, random, none", "MB/s", FOYER, AtLeast(1.0)),
+    bar("spill", "4 KiB, random, none", "allocated/value bytes", FOYER, AtMost(0.6)),
+    bar("spill", "4 KiB, random, none", "MB/s", &["dask"], AtLeast(50.0)),
+    bar("spill", "64 KiB, random, none", "MB/s", PEERS, AtLeast(1.3)),
+    bar("spill", "1 MiB, random, none", "MB/s", PEERS, AtLeast(1.3)),
+    bar("spill", "16 MiB, random, none", "MB/s", PEERS, AtLeast(1.3)),
+    bar("spill", "64 KiB, random, none", "MB/s", &["dask"], AtLeast(5.0)),
+    bar("spill", "1 MiB, random, none", "MB/s", &["dask"], AtLeast(2.0)),
+    bar("restore", "4 KiB, cold, 1 in flight", "MB/s", &["pread"], AtLeast(0.85)),
+    bar("restore", "4 KiB, cold, 32 in flight", "MB/s", &["io_uring O_DIRECT"], AtLeast(0.8)),
+    bar("restore", "4 KiB, cold, 1 in flight", "MB/s", &["fjall"], AtLeast(1.5)),
+    bar("restore", "4 KiB, cold, 32 in flight", "MB/s", &["fjall"], AtLeast(1.5)),
+    bar("restore", "4 KiB, cold, get_many of 16", "MB/s", &["spill singly"], AtLeast(5.0)),
+    bar("restore", "64 KiB, cold, 1 in flight", "MB/s", &["pread"], AtLeast(0.9)),
+    bar(
+        "restore",
+        "64 KiB, cold, 32 in flight",
+        "MB/s",
+        &["pread on threads", "io_uring O_DIRECT"],
+        AtLeast(0.9),
+    ),
+    bar("restore", "64 KiB, cold, 1 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "64 KiB, cold, 32 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "64 KiB, warm, 1 in flight", "MB/s", &["pread"], AtLeast(0.9)),
+    bar("restore", "64 KiB, warm, 32 in flight", "MB/s", &["pread on threads"], AtLeast(0.9)),
+    bar("restore", "64 KiB, warm, 1 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "64 KiB, warm, 32 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "1 MiB, cold, 1 in flight", "MB/s", &["pread"], AtLeast(0.9)),
+    bar(
+        "restore",
+        "1 MiB, cold, 32 in flight",
+        "MB/s",
+        &["pread on threads", "io_uring O_DIRECT"],
+        AtLeast(0.9),
+    ),
+    bar("restore", "1 MiB, cold, 1 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "1 MiB, cold, 32 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "1 MiB, warm, 1 in flight", "MB/s", &["pread"], AtLeast(0.9)),
+    bar("restore", "1 MiB, warm, 32 in flight", "MB/s", &["pread on threads"], AtLeast(0.9)),
+    bar("restore", "1 MiB, warm, 1 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "1 MiB, warm, 32 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "4 KiB, cold, 32 in flight", "peak MiB over memory", &[], AtMost(32.0)),
+    bar("restore", "64 KiB, cold, 32 in flight", "peak MiB over memory", &[], AtMost(32.0)),
+    bar("restore", "1 MiB, cold, 32 in flight", "peak MiB over memory", &[], AtMost(32.0)),
+    bar("mixed", "4 KiB", "allocated/live at most", &[], AtMost(1.5)),
+    bar("mixed", "4 KiB", "peak MiB over memory", &[], AtMost(32.0)),
+    bar("mixed", "4 KiB", "stale", &[], AtMost(0.0)),
+    bar("lost", "65 536 values of 4 KiB", "lost", &[], AtMost(0.0)),
+    bar("lost", "16 384 values of 64 KiB", "lost", &[], AtMost(0.0)),
 ];
 
 /// The bars that the runs of a report have figures for.

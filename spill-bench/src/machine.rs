@@ -1,15 +1,19 @@
 //! What the figures were measured on, and what the system says of this process: CPU time, memory, files.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{ErrorKind, Read},
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::{
+    fs::Advice,
+    time::{ClockId, clock_gettime},
+};
 use serde::{Deserialize, Serialize};
 
 /// The machine, and the versions of what ran on it.
@@ -119,35 +123,36 @@ pub(crate) fn read() -> u64 {
     kib_of("/proc/self/io", "read_bytes:")
 }
 
-/// Every file below a directory.
-fn paths_below(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
+/// Opens every file below a directory, one after the other.
+fn each_below(dir: &Path, work: &dyn Fn(File) -> Result<()>) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         if path.is_dir() {
-            paths.extend(paths_below(&path)?);
-        } else {
-            paths.push(path);
+            each_below(&path, work)?;
+            continue;
+        }
+        match File::open(&path) {
+            Ok(file) => work(file)?,
+            // A store that still runs may have removed it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("can't open {}", path.display())),
         }
     }
-    Ok(paths)
+    Ok(())
 }
 
 /// Takes the files below a directory out of the page cache, once they are on the disk: only clean pages go.
 pub(crate) fn make_cold(dir: &Path) -> Result<()> {
     sync(dir)?;
-    for path in paths_below(dir)? {
-        let file = fs::File::open(path)?;
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-    }
-    Ok(())
+    each_below(dir, &|file| Ok(rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?))
 }
 
 /// Brings the files below a directory into the page cache.
 pub(crate) fn make_warm(dir: &Path) -> Result<()> {
     sync(dir)?;
-    for path in paths_below(dir)? {
-        std::io::copy(&mut fs::File::open(path)?, &mut std::io::sink())?;
-    }
-    Ok(())
+    each_below(dir, &|mut file| {
+        let mut piece = vec![0; 1 << 20];
+        while file.read(&mut piece)? > 0 {}
+        Ok(())
+    })
 }

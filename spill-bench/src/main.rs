@@ -129,7 +129,7 @@ fn one_trial(scenario: &dyn Scenario, case: &str, system: &str, round: u32, argu
         Err(error) => (trial::Figures::new(), Some(format!("{error:#}"))),
     };
     match (&error, figures.get(scenario.main_figure())) {
-        (Some(error), _) => eprintln!("failed: {error}"),
+        (Some(error), _) => eprintln!("failed: {}", error.lines().next().unwrap_or_default()),
         (None, Some(main)) => eprintln!("{} {}", report::number(*main), scenario.main_figure()),
         (None, None) => eprintln!("done"),
     }

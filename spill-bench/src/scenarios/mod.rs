@@ -1,5 +1,9 @@
 //! What is measured: one module for each scenario.
 
+mod dask;
+mod lost;
+mod mixed;
+mod restore;
 mod spill;
 
 use std::path::Path;
@@ -26,9 +30,15 @@ pub(crate) trait Scenario: Sync {
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures>;
 }
 
-pub(crate) static SCENARIOS: &[&dyn Scenario] = &[&spill::Spilling];
+pub(crate) static SCENARIOS: &[&dyn Scenario] =
+    &[&spill::Spilling, &restore::Restoring, &mixed::Mixing, &lost::Losing];
 
 /// The runtime that every system runs on: two workers, as the machines it is made for have two cores.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+    runtime_of(2)
+}
+
+/// For systems whose calls block: as many workers as calls are made at once.
+pub(crate) fn runtime_of(workers: usize) -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?)
 }

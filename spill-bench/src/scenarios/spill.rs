@@ -4,7 +4,7 @@ use std::{path::Path, time::Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Scenario, runtime};
+use super::{Scenario, dask, runtime};
 use crate::{
     data::{Kind, Values},
     machine,
@@ -59,7 +59,8 @@ impl Scenario for Spilling {
     fn about(&self) -> &'static str {
         "One task inserts 2 GiB of values, with memory for 128 MiB. Until the last of it is with the operating \
          system counts for MB/s, until it is on the disk for MB/s synced; what stayed in memory does not count. \
-         One file per value gets 128 MiB of small values."
+         One file per value gets 128 MiB of small values, dask 20 000 of 4 KiB, 512 MiB of 64 KiB, 1 GiB of 1 MiB, \
+         and a sixteenth of it as memory."
     }
 
     fn cases(&self, _: bool) -> Vec<String> {
@@ -77,6 +78,9 @@ impl Scenario for Spilling {
                 systems.extend(["foyer paced", "foyer paced O_DIRECT", "fjall", "redb"]);
                 if case.length >= 4 << 10 {
                     systems.push("files");
+                }
+                if (4 << 10..=1 << 20).contains(&case.length) {
+                    systems.push("dask");
                 }
                 systems
             }
@@ -97,6 +101,7 @@ impl Scenario for Spilling {
         match trial.system.as_str() {
             "raw" => raw(case, dir, total - memory, Effort::Nothing),
             "raw+copy+checksum" => raw(case, dir, total - memory, Effort::CopyAndChecksum),
+            "dask" => dask::spill(case.length, dir, trial.quick),
             system => runtime()?.block_on(keeper(system, case, dir, total, memory)),
         }
     }

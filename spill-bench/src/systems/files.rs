@@ -77,10 +77,6 @@ impl Keeper for Files {
         }
     }
 
-    async fn remove(&self, key: u64) -> Result<()> {
-        Ok(tokio::fs::remove_file(self.path(key)).await?)
-    }
-
     async fn settle(&self) -> Result<()> {
         drop(self.writing.acquire_many(AT_ONCE).await?);
         self.check()

@@ -1,5 +1,7 @@
 //! fjall: a log-structured merge tree.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -51,12 +53,13 @@ impl Keeper for Fjall {
         Ok(self.keyspace.get(key.to_be_bytes())?.map(Bytes::from_owner))
     }
 
-    async fn remove(&self, key: u64) -> Result<()> {
-        Ok(self.keyspace.remove(key.to_be_bytes())?)
-    }
-
+    /// Until no memtable waits to be written: that memory is to be free. Compaction may go on.
     async fn settle(&self) -> Result<()> {
-        Ok(self.database.persist(PersistMode::Buffer)?)
+        self.database.persist(PersistMode::Buffer)?;
+        while self.keyspace.sealed_memtable_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
     }
 
     async fn close(&self) -> Result<()> {

@@ -94,11 +94,6 @@ impl Keeper for Foyer {
         Ok(self.cache.get(&key).await?.map(|entry| entry.value().clone()))
     }
 
-    async fn remove(&self, key: u64) -> Result<()> {
-        self.cache.remove(&key);
-        Ok(())
-    }
-
     async fn settle(&self) -> Result<()> {
         self.cache.storage().wait().await;
         Ok(())

@@ -1,9 +1,11 @@
 //! The systems that are compared, each behind [`Keeper`], with the best settings that its documentation names.
 
+mod caches;
 mod files;
 mod fjall;
 mod foyer;
 mod raw;
+pub(crate) mod raw_reads;
 mod redb;
 mod spill;
 
@@ -15,6 +17,7 @@ use bytes::Bytes;
 
 pub(crate) use self::raw::{BLOCK, Effort, RawFile};
 use self::{
+    caches::{Moka, QuickCache},
     files::Files,
     fjall::Fjall,
     foyer::{Foyer, Way},
@@ -39,8 +42,6 @@ pub(crate) trait Keeper: Send + Sync {
         Ok(values)
     }
 
-    async fn remove(&self, key: u64) -> Result<()>;
-
     /// Waits until nothing is on its way any more: what the system does not keep in memory is with the operating
     /// system, or on the disk.
     async fn settle(&self) -> Result<()>;
@@ -48,6 +49,11 @@ pub(crate) trait Keeper: Send + Sync {
     /// Bytes of values that are only in memory, and so were not written.
     fn only_in_memory(&self) -> u64 {
         0
+    }
+
+    /// Reads so far, by where they were answered from, if the system says so.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 
     /// Ends it. Its files may stay; they are removed with the directory.
@@ -71,13 +77,20 @@ pub(crate) struct Setup<'a> {
 /// Opens a system by name.
 pub(crate) async fn open(system: &str, setup: &Setup<'_>) -> Result<Box<dyn Keeper>> {
     Ok(match system {
-        "spill" => Box::new(Spill::open(setup).await?),
+        "spill" | "spill singly" => Box::new(Spill::open(setup).await?),
         "foyer" => Box::new(Foyer::open(setup, Way::Defaults).await?),
         "foyer paced" => Box::new(Foyer::open(setup, Way::Paced).await?),
         "foyer paced O_DIRECT" => Box::new(Foyer::open(setup, Way::PacedDirect).await?),
         "fjall" => Box::new(Fjall::open(setup)?),
         "redb" => Box::new(Redb::open(setup)?),
         "files" => Box::new(Files::open(setup)?),
+        "moka" => Box::new(Moka::open(setup)),
+        "quick_cache" => Box::new(QuickCache::open(setup)?),
         _ => bail!("there is no system {system:?}"),
     })
+}
+
+/// Whether its calls block the thread, so that it needs one for each.
+pub(crate) fn blocks(system: &str) -> bool {
+    matches!(system, "fjall" | "redb")
 }

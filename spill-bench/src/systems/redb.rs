@@ -23,10 +23,10 @@ pub(crate) struct Redb {
     batch: Mutex<Batch>,
 }
 
-/// Changes not yet committed; `None` removes.
+/// Values not yet committed.
 #[derive(Default)]
 struct Batch {
-    values: BTreeMap<u64, Option<Bytes>>,
+    values: BTreeMap<u64, Bytes>,
     bytes: usize,
 }
 
@@ -44,10 +44,10 @@ impl Redb {
         self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, key: u64, value: Option<Bytes>) -> Result<()> {
+    fn put(&self, key: u64, value: Bytes) -> Result<()> {
         let mut batch = self.batch();
-        batch.bytes += value.as_ref().map_or(0, Bytes::len);
-        if let Some(Some(old)) = batch.values.insert(key, value) {
+        batch.bytes += value.len();
+        if let Some(old) = batch.values.insert(key, value) {
             batch.bytes -= old.len();
         }
         if batch.bytes >= BATCH { self.commit(&mut batch) } else { Ok(()) }
@@ -59,10 +59,7 @@ impl Redb {
         {
             let mut table = transaction.open_table(TABLE)?;
             for (key, value) in &batch.values {
-                match value {
-                    Some(value) => drop(table.insert(key, &**value)?),
-                    None => drop(table.remove(key)?),
-                }
+                table.insert(key, &**value)?;
             }
         }
         transaction.commit()?;
@@ -83,19 +80,15 @@ impl AsRef<[u8]> for Page {
 #[async_trait]
 impl Keeper for Redb {
     async fn insert(&self, key: u64, value: Vec<u8>) -> Result<()> {
-        self.change(key, Some(value.into()))
+        self.put(key, value.into())
     }
 
     async fn get(&self, key: u64) -> Result<Option<Bytes>> {
         if let Some(value) = self.batch().values.get(&key) {
-            return Ok(value.clone());
+            return Ok(Some(value.clone()));
         }
         let table = self.database.begin_read()?.open_table(TABLE)?;
         Ok(table.get(key)?.map(|value| Bytes::from_owner(Page(value))))
-    }
-
-    async fn remove(&self, key: u64) -> Result<()> {
-        self.change(key, None)
     }
 
     async fn settle(&self) -> Result<()> {
