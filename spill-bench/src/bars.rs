@@ -50,6 +50,9 @@ const FOYER: &[&str] = &["foyer fifo", "foyer lru", "foyer s3-fifo", "foyer siev
 const SHIPPED: &[&str] = &["lru", "fifo", "clock", "s3-fifo", "sieve"];
 const SMALLER: Holds = TimesCase(1.5, "10^5 keys");
 
+const PACED: &[&str] = &["foyer paced", "foyer paced O_DIRECT"];
+const PEERS: &[&str] = &["foyer paced", "foyer paced O_DIRECT", "fjall", "redb", "files"];
+
 pub(crate) const BARS: &[Bar] = &[
     bar("hot", "peek, u64, 1 thread", "M ops/s", QUICK, AtLeast(1.2)),
     bar("hot", "peek, u64, 1 thread", "M ops/s", MOKA, AtLeast(3.0)),
@@ -112,6 +115,56 @@ pub(crate) const BARS: &[Bar] = &[
     bar("scale", "10^7 keys", "ns/get spilled", &[], SMALLER),
     bar("scale", "10^7 keys", "ns/remove spilled", &[], SMALLER),
     bar("scale", "10^7 keys", "bytes/spilled key", &[], AtMost(120.0)),
+    bar("spill", "4 KiB, random, none", "MB/s", &["fjall"], AtLeast(1.5)),
+    bar("spill", "4 KiB, random, none", "MB/s", PACED, AtLeast(1.0)),
+    bar("spill", "4 KiB, random, none", "allocated/value bytes", PACED, AtMost(0.6)),
+    bar("spill", "4 KiB, random, none", "MB/s", &["dask"], AtLeast(50.0)),
+    bar("spill", "64 KiB, random, none", "MB/s", PEERS, AtLeast(1.3)),
+    bar("spill", "1 MiB, random, none", "MB/s", PEERS, AtLeast(1.3)),
+    bar("spill", "16 MiB, random, none", "MB/s", PEERS, AtLeast(1.3)),
+    bar("spill", "64 KiB, random, none", "MB/s", &["dask"], AtLeast(5.0)),
+    bar("spill", "1 MiB, random, none", "MB/s", &["dask"], AtLeast(2.0)),
+    bar("restore", "4 KiB, cold, 1 in flight", "MB/s", &["pread"], AtLeast(0.85)),
+    bar("restore", "4 KiB, cold, 32 in flight", "MB/s", &["io_uring O_DIRECT"], AtLeast(0.8)),
+    bar("restore", "4 KiB, cold, 1 in flight", "MB/s", &["fjall"], AtLeast(1.5)),
+    bar("restore", "4 KiB, cold, 32 in flight", "MB/s", &["fjall"], AtLeast(1.5)),
+    bar("restore", "4 KiB, cold, get_many of 16", "MB/s", &["spill singly"], AtLeast(5.0)),
+    bar("restore", "64 KiB, cold, 1 in flight", "MB/s", &["pread"], AtLeast(0.9)),
+    bar(
+        "restore",
+        "64 KiB, cold, 32 in flight",
+        "MB/s",
+        &["pread on threads", "io_uring O_DIRECT"],
+        AtLeast(0.9),
+    ),
+    bar("restore", "64 KiB, cold, 1 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "64 KiB, cold, 32 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "64 KiB, warm, 1 in flight", "MB/s", &["pread"], AtLeast(0.9)),
+    bar("restore", "64 KiB, warm, 32 in flight", "MB/s", &["pread on threads"], AtLeast(0.9)),
+    bar("restore", "64 KiB, warm, 1 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "64 KiB, warm, 32 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "1 MiB, cold, 1 in flight", "MB/s", &["pread"], AtLeast(0.9)),
+    bar(
+        "restore",
+        "1 MiB, cold, 32 in flight",
+        "MB/s",
+        &["pread on threads", "io_uring O_DIRECT"],
+        AtLeast(0.9),
+    ),
+    bar("restore", "1 MiB, cold, 1 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "1 MiB, cold, 32 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "1 MiB, warm, 1 in flight", "MB/s", &["pread"], AtLeast(0.9)),
+    bar("restore", "1 MiB, warm, 32 in flight", "MB/s", &["pread on threads"], AtLeast(0.9)),
+    bar("restore", "1 MiB, warm, 1 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "1 MiB, warm, 32 in flight", "MB/s", PEERS, AtLeast(1.2)),
+    bar("restore", "4 KiB, cold, 32 in flight", "peak MiB over memory", &[], AtMost(32.0)),
+    bar("restore", "64 KiB, cold, 32 in flight", "peak MiB over memory", &[], AtMost(32.0)),
+    bar("restore", "1 MiB, cold, 32 in flight", "peak MiB over memory", &[], AtMost(32.0)),
+    bar("mixed", "4 KiB", "allocated/live at most", &[], AtMost(1.5)),
+    bar("mixed", "4 KiB", "peak MiB over memory", &[], AtMost(32.0)),
+    bar("mixed", "4 KiB", "stale", &[], AtMost(0.0)),
+    bar("lost", "65 536 values of 4 KiB", "lost", &[], AtMost(0.0)),
+    bar("lost", "16 384 values of 64 KiB", "lost", &[], AtMost(0.0)),
 ];
 
 /// The bars that the runs of a report have figures for.

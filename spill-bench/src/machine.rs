@@ -1,9 +1,19 @@
 //! What the figures were measured on, and what the system says of this process: CPU time, memory, files.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command, time::Duration};
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Read},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::{
+    fs::Advice,
+    time::{ClockId, clock_gettime},
+};
 use serde::{Deserialize, Serialize};
 
 /// The machine, and the versions of what ran on it.
@@ -40,11 +50,11 @@ fn said_by(program: &str, arguments: &[&str]) -> String {
     output.map_or_else(|_| "unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// What the lock file says of the systems compared.
+/// What the lock file says of the systems compared: of several versions the last, as one of them may use an older.
 fn versions() -> Vec<String> {
     let lock = include_str!("../../Cargo.lock");
     let version = |name: &&str| {
-        let version = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?.1.split('"').next()?;
+        let version = lock.rsplit_once(&format!("name = \"{name}\"\nversion = \""))?.1.split('"').next()?;
         Some(format!("{name} {version}"))
     };
     ["spill-buffer", "foyer", "moka", "quick_cache", "fjall", "redb", "object_store"]
@@ -85,7 +95,8 @@ pub(crate) fn files_below(dir: &Path) -> Result<(u64, u64)> {
     let (mut bytes, mut allocated) = (0, 0);
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        let metadata = path.symlink_metadata()?;
+        // A store that still runs may have removed it meanwhile.
+        let Ok(metadata) = path.symlink_metadata() else { continue };
         if metadata.is_dir() {
             let below = files_below(&path)?;
             (bytes, allocated) = (bytes + below.0, allocated + below.1);
@@ -105,4 +116,43 @@ pub(crate) fn sync(dir: &Path) -> Result<()> {
 /// Bytes that this process made the disk write so far.
 pub(crate) fn written() -> u64 {
     kib_of("/proc/self/io", "write_bytes:")
+}
+
+/// Bytes that this process made the disk read so far.
+pub(crate) fn read() -> u64 {
+    kib_of("/proc/self/io", "read_bytes:")
+}
+
+/// Opens every file below a directory, one after the other.
+fn each_below(dir: &Path, work: &dyn Fn(File) -> Result<()>) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            each_below(&path, work)?;
+            continue;
+        }
+        match File::open(&path) {
+            Ok(file) => work(file)?,
+            // A store that still runs may have removed it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("can't open {}", path.display())),
+        }
+    }
+    Ok(())
+}
+
+/// Takes the files below a directory out of the page cache, once they are on the disk: only clean pages go.
+pub(crate) fn make_cold(dir: &Path) -> Result<()> {
+    sync(dir)?;
+    each_below(dir, &|file| Ok(rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?))
+}
+
+/// Brings the files below a directory into the page cache.
+pub(crate) fn make_warm(dir: &Path) -> Result<()> {
+    sync(dir)?;
+    each_below(dir, &|mut file| {
+        let mut piece = vec![0; 1 << 20];
+        while file.read(&mut piece)? > 0 {}
+        Ok(())
+    })
 }

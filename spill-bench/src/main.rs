@@ -6,11 +6,12 @@
 //! them. What counts is the median of the rounds, and the ratio to it.
 //!
 //! `scenarios` says what is measured, `systems` who is, `bars` what has to come out of it; `trial` runs one
-//! system once, `report` makes text of the figures.
+//! system once, `meter` counts what that used, `report` makes text of the figures.
 
 mod bars;
 mod data;
 mod machine;
+mod meter;
 mod report;
 mod scenarios;
 mod systems;
@@ -135,7 +136,7 @@ fn one_trial(scenario: &dyn Scenario, case: &str, system: &str, round: u32, argu
         Err(error) => (trial::Figures::new(), Some(format!("{error:#}"))),
     };
     match (&error, figures.get(scenario.main_figure())) {
-        (Some(error), _) => eprintln!("failed: {error}"),
+        (Some(error), _) => eprintln!("failed: {}", error.lines().next().unwrap_or_default()),
         (None, Some(main)) => eprintln!("{} {}", report::number(*main), scenario.main_figure()),
         (None, None) => eprintln!("done"),
     }

@@ -1,8 +1,12 @@
 //! What is measured: one module for each scenario.
 
+mod dask;
 mod hot;
+mod lost;
+mod mixed;
 mod object;
 mod policy;
+mod restore;
 mod scale;
 mod spill;
 
@@ -35,10 +39,23 @@ pub(crate) trait Scenario: Sync {
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures>;
 }
 
-pub(crate) static SCENARIOS: &[&dyn Scenario] =
-    &[&hot::Hot, &spill::Spilling, &object::Objects, &policy::Policies, &scale::Scale];
+pub(crate) static SCENARIOS: &[&dyn Scenario] = &[
+    &hot::Hot,
+    &spill::Spilling,
+    &restore::Restoring,
+    &mixed::Mixing,
+    &object::Objects,
+    &policy::Policies,
+    &scale::Scale,
+    &lost::Losing,
+];
 
 /// The runtime that every system runs on: two workers, as the machines it is made for have two cores.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+    runtime_of(2)
+}
+
+/// For systems whose calls block: as many workers as calls are made at once.
+pub(crate) fn runtime_of(workers: usize) -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?)
 }

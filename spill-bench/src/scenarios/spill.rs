@@ -3,12 +3,12 @@
 use std::{path::Path, time::Instant};
 
 use anyhow::{Context, Result};
-use hdrhistogram::Histogram;
 
-use super::{Scenario, runtime};
+use super::{Scenario, dask, runtime};
 use crate::{
     data::{Kind, Values},
     machine,
+    meter::{self, Meter},
     systems::{self, BLOCK, Effort, RawFile, Setup},
     trial::{Figures, Trial},
 };
@@ -58,7 +58,9 @@ impl Scenario for Spilling {
 
     fn about(&self) -> &'static str {
         "One task inserts 2 GiB of values, with memory for 128 MiB. Until the last of it is with the operating \
-         system counts for MB/s, until it is on the disk for MB/s synced; what stayed in memory does not count."
+         system counts for MB/s, until it is on the disk for MB/s synced; what stayed in memory does not count. \
+         One file per value gets 128 MiB of small values, dask 20 000 of 4 KiB, 512 MiB of 64 KiB, 1 GiB of 1 MiB, \
+         and a sixteenth of it as memory."
     }
 
     fn cases(&self, _: bool) -> Vec<String> {
@@ -71,7 +73,20 @@ impl Scenario for Spilling {
 
     fn systems(&self, case: &str) -> Vec<&'static str> {
         match Case::parse(case) {
-            Ok(case) if case.is_raw() => vec!["spill", "raw", "raw+copy+checksum"],
+            Ok(case) if case.is_raw() => {
+                let mut systems = vec!["spill", "raw", "raw+copy+checksum"];
+                systems.extend(["foyer paced", "foyer paced O_DIRECT", "fjall", "redb"]);
+                if case.length >= 4 << 10 {
+                    systems.push("files");
+                }
+                if (4 << 10..=1 << 20).contains(&case.length) {
+                    systems.push("dask");
+                }
+                systems
+            }
+            // Those that compress, with the codecs they have.
+            Ok(Case { compress: "lz4", .. }) => vec!["spill", "foyer paced", "fjall"],
+            Ok(Case { compress: "zstd:1", .. }) => vec!["spill", "foyer paced"],
             _ => vec!["spill"],
         }
     }
@@ -86,48 +101,9 @@ impl Scenario for Spilling {
         match trial.system.as_str() {
             "raw" => raw(case, dir, total - memory, Effort::Nothing),
             "raw+copy+checksum" => raw(case, dir, total - memory, Effort::CopyAndChecksum),
+            "dask" => dask::spill(case.length, dir, trial.quick),
             system => runtime()?.block_on(keeper(system, case, dir, total, memory)),
         }
-    }
-}
-
-/// What the process used since it began.
-struct Meter {
-    began: Instant,
-    cpu: std::time::Duration,
-    memory: u64,
-    written: u64,
-}
-
-impl Meter {
-    fn start() -> Result<Self> {
-        machine::forget_memory_peak()?;
-        Ok(Self {
-            began: Instant::now(),
-            cpu: machine::cpu_time(),
-            memory: machine::memory_now(),
-            written: machine::written(),
-        })
-    }
-
-    /// Ends with a sync. `bytes` were written; everything that was done for it until now counts.
-    fn stop(self, dir: &Path, bytes: u64) -> Result<Figures> {
-        let elapsed = self.began.elapsed();
-        let peak = machine::memory_peak().saturating_sub(self.memory);
-        machine::sync(dir)?;
-        let synced = self.began.elapsed();
-        let cpu = machine::cpu_time() - self.cpu;
-        let (stored, allocated) = machine::files_below(dir)?;
-        let bytes = bytes as f64;
-        Ok(Figures::from([
-            ("MB/s".into(), bytes / elapsed.as_secs_f64() / 1e6),
-            ("MB/s synced".into(), bytes / synced.as_secs_f64() / 1e6),
-            ("CPU s/GiB".into(), cpu.as_secs_f64() / (bytes / f64::from(1 << 30))),
-            ("peak MiB".into(), peak as f64 / f64::from(1 << 20)),
-            ("written/value bytes".into(), (machine::written() - self.written) as f64 / bytes),
-            ("allocated/stored".into(), allocated as f64 / stored as f64),
-            ("stored/value bytes".into(), stored as f64 / bytes),
-        ]))
     }
 }
 
@@ -135,37 +111,42 @@ fn raw(case: Case, dir: &Path, total: u64, effort: Effort) -> Result<Figures> {
     let values = Values::new(case.kind, case.length);
     let block = values.whole();
     let mut file = RawFile::create(dir, effort, &block[..BLOCK])?;
-    let meter = Meter::start()?;
+    let meter = Meter::start(machine::memory_now())?;
     let length = if effort == Effort::Nothing { BLOCK } else { case.length };
     for number in 0..total / length as u64 {
         let start = usize::try_from(number)? * length % (block.len() - length);
         file.append(&block[start..start + length])?;
     }
     file.flush()?;
-    meter.stop(dir, total / length as u64 * length as u64)
+    meter.stop_writing(dir, total / length as u64 * length as u64)
+}
+
+/// Files of their own for small values take minutes for 2 GiB, and as long per value however many there are.
+fn total_for(system: &str, case: Case, total: u64) -> u64 {
+    if system == "files" && case.length < 64 << 10 { total / 16 } else { total }
 }
 
 async fn keeper(system: &str, case: Case, dir: &Path, total: u64, memory: u64) -> Result<Figures> {
     let values = Values::new(case.kind, case.length);
-    let setup = Setup { dir, memory, value_length: case.length, compress: case.compress };
+    let total = total_for(system, case, total);
+    let setup = Setup { dir, memory, total, value_length: case.length, compress: case.compress };
+    let memory_before = machine::memory_now();
     let keeper = systems::open(system, &setup).await?;
-    let mut waits = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3)?;
-    let meter = Meter::start()?;
+    let mut waits = meter::new_waits()?;
+    let meter = Meter::start(memory_before)?;
     let count = total / case.length as u64;
     for key in 0..count {
         let value = values.make(key);
         let began = Instant::now();
         keeper.insert(key, value).await?;
-        waits.saturating_record(u64::try_from(began.elapsed().as_nanos())?);
+        meter::record(&mut waits, began);
     }
     keeper.settle().await?;
     let inserted = count * case.length as u64;
-    let mut figures = meter.stop(dir, inserted - keeper.only_in_memory())?;
+    let mut figures = meter.stop_writing(dir, inserted - keeper.only_in_memory().min(inserted))?;
     let over = figures.get("peak MiB").copied().unwrap_or_default() - (memory >> 20) as f64;
     figures.insert("peak MiB over memory".into(), over);
-    for (name, quantile) in [("insert p50 µs", 0.5), ("insert p99 µs", 0.99), ("insert max µs", 1.0)] {
-        figures.insert(name.into(), waits.value_at_quantile(quantile) as f64 / 1e3);
-    }
+    meter::quantiles(&mut figures, "insert", &waits);
     keeper.close().await?;
     Ok(figures)
 }

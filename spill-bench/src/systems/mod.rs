@@ -1,7 +1,13 @@
 //! The systems that are compared, each behind [`Keeper`], with the best settings that its documentation names.
 
+mod caches;
+mod files;
+mod fjall;
+mod foyer;
 pub(crate) mod memory;
 mod raw;
+pub(crate) mod raw_reads;
+mod redb;
 mod spill;
 
 use std::path::Path;
@@ -11,7 +17,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub(crate) use self::raw::{BLOCK, Effort, RawFile};
-use self::spill::Spill;
+use self::{
+    caches::{Moka, QuickCache},
+    files::Files,
+    fjall::Fjall,
+    foyer::{Foyer, Way},
+    redb::Redb,
+    spill::Spill,
+};
 
 /// Something that keeps values by key, in memory and on a disk.
 #[async_trait]
@@ -30,8 +43,6 @@ pub(crate) trait Keeper: Send + Sync {
         Ok(values)
     }
 
-    async fn remove(&self, key: u64) -> Result<()>;
-
     /// Waits until nothing is on its way any more: what the system does not keep in memory is with the operating
     /// system, or on the disk.
     async fn settle(&self) -> Result<()>;
@@ -39,6 +50,11 @@ pub(crate) trait Keeper: Send + Sync {
     /// Bytes of values that are only in memory, and so were not written.
     fn only_in_memory(&self) -> u64 {
         0
+    }
+
+    /// Reads so far, by where they were answered from, if the system says so.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 
     /// Ends it. Its files may stay; they are removed with the directory.
@@ -51,6 +67,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) dir: &'a Path,
     /// Bytes of memory that it may use for values.
     pub(crate) memory: u64,
+    /// Bytes of all values that will be inserted, at most.
+    pub(crate) total: u64,
     /// Of a value, if all are equally long.
     pub(crate) value_length: usize,
     /// `none`, `lz4`, `zstd:1` or `auto`.
@@ -60,7 +78,20 @@ pub(crate) struct Setup<'a> {
 /// Opens a system by name.
 pub(crate) async fn open(system: &str, setup: &Setup<'_>) -> Result<Box<dyn Keeper>> {
     Ok(match system {
-        "spill" => Box::new(Spill::open(setup).await?),
+        "spill" | "spill singly" => Box::new(Spill::open(setup).await?),
+        "foyer" => Box::new(Foyer::open(setup, Way::Defaults).await?),
+        "foyer paced" => Box::new(Foyer::open(setup, Way::Paced).await?),
+        "foyer paced O_DIRECT" => Box::new(Foyer::open(setup, Way::PacedDirect).await?),
+        "fjall" => Box::new(Fjall::open(setup)?),
+        "redb" => Box::new(Redb::open(setup)?),
+        "files" => Box::new(Files::open(setup)?),
+        "moka" => Box::new(Moka::open(setup)),
+        "quick_cache" => Box::new(QuickCache::open(setup)?),
         _ => bail!("there is no system {system:?}"),
     })
+}
+
+/// Whether its calls block the thread, so that it needs one for each.
+pub(crate) fn blocks(system: &str) -> bool {
+    matches!(system, "fjall" | "redb")
 }

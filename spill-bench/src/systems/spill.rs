@@ -39,11 +39,6 @@ impl Keeper for Spill {
         values.into_iter().map(|value| Ok(value?.map(|value| Bytes::clone(&value)))).collect()
     }
 
-    async fn remove(&self, key: u64) -> Result<()> {
-        self.0.remove(&key)?;
-        Ok(())
-    }
-
     async fn settle(&self) -> Result<()> {
         while self.0.usage().memory.spilling.entries > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -53,6 +48,16 @@ impl Keeper for Spill {
 
     fn only_in_memory(&self) -> u64 {
         self.0.usage().memory.resident.weight
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.0.stats();
+        vec![
+            ("resident", stats.hits_resident),
+            ("clean", stats.hits_clean),
+            ("still held", stats.hits_alive),
+            ("restored", stats.hits_restored),
+        ]
     }
 
     async fn close(&self) -> Result<()> {
