@@ -74,7 +74,7 @@ impl Scenario for Spilling {
     fn systems(&self, case: &str) -> Vec<&'static str> {
         match Case::parse(case) {
             Ok(case) if case.is_raw() => {
-                let mut systems = vec!["spill", "raw", "raw+copy+checksum"];
+                let mut systems = vec!["spill", "raw", "raw O_DIRECT", "raw+copy+checksum"];
                 systems.extend(["foyer paced", "foyer paced O_DIRECT", "fjall", "redb"]);
                 if case.length >= 4 << 10 {
                     systems.push("files");
@@ -99,6 +99,7 @@ impl Scenario for Spilling {
         let case = Case::parse(&trial.case)?;
         let (total, memory) = amounts(trial.quick);
         match trial.system.as_str() {
+            "raw O_DIRECT" => raw(case, dir, total - memory, Effort::PastTheCache),
             "raw" => raw(case, dir, total - memory, Effort::Nothing),
             "raw+copy+checksum" => raw(case, dir, total - memory, Effort::CopyAndChecksum),
             "dask" => dask::spill(case.length, dir, trial.quick),
@@ -112,7 +113,7 @@ fn raw(case: Case, dir: &Path, total: u64, effort: Effort) -> Result<Figures> {
     let block = values.whole();
     let mut file = RawFile::create(dir, effort, &block[..BLOCK])?;
     let meter = Meter::start(machine::memory_now())?;
-    let length = if effort == Effort::Nothing { BLOCK } else { case.length };
+    let length = if effort == Effort::CopyAndChecksum { case.length } else { BLOCK };
     for number in 0..total / length as u64 {
         let start = usize::try_from(number)? * length % (block.len() - length);
         file.append(&block[start..start + length])?;

@@ -1,17 +1,26 @@
 //! The disk by itself: one file, written in blocks of 8 MiB.
 
-use std::{fs::File, io::Write, path::Path};
+use std::{
+    fs::{File, OpenOptions},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
 
 use anyhow::Result;
 
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 8 << 20;
 
+const PAGE: usize = 4096;
+
 /// What is done with values besides writing them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
     /// The same block is written again and again.
     Nothing,
+    /// The same, past the page cache (`O_DIRECT`).
+    PastTheCache,
     /// Each value is copied into a block, and a checksum made of it: the least that a store has to do.
     CopyAndChecksum,
 }
@@ -20,7 +29,9 @@ pub(crate) enum Effort {
 #[derive(Debug)]
 pub(crate) struct RawFile {
     file: File,
-    block: Vec<u8>,
+    memory: Vec<u8>,
+    /// Where the block begins in memory: at a page.
+    start: usize,
     at: usize,
     effort: Effort,
     checksum: u32,
@@ -28,8 +39,15 @@ pub(crate) struct RawFile {
 
 impl RawFile {
     pub(crate) fn create(dir: &Path, effort: Effort, values: &[u8]) -> Result<Self> {
-        let block = values.iter().copied().cycle().take(BLOCK).collect();
-        Ok(Self { file: File::create(dir.join("raw"))?, block, at: 0, effort, checksum: 0 })
+        let mut memory = vec![0; BLOCK + PAGE];
+        let start = memory.as_ptr().align_offset(PAGE);
+        memory.iter_mut().zip(values.iter().cycle()).for_each(|(to, from)| *to = *from);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        if effort == Effort::PastTheCache {
+            options.custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed());
+        }
+        Ok(Self { file: options.open(dir.join("raw"))?, memory, start, at: 0, effort, checksum: 0 })
     }
 
     /// Writes a value, or as much of a block.
@@ -40,7 +58,8 @@ impl RawFile {
         while !value.is_empty() {
             let (now, later) = value.split_at(value.len().min(BLOCK - self.at));
             if self.effort == Effort::CopyAndChecksum {
-                self.block[self.at..self.at + now.len()].copy_from_slice(now);
+                let at = self.start + self.at;
+                self.memory[at..at + now.len()].copy_from_slice(now);
             }
             (self.at, value) = (self.at + now.len(), later);
             if self.at == BLOCK {
@@ -52,7 +71,7 @@ impl RawFile {
 
     /// Writes what is left.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        self.file.write_all(&self.block[..self.at])?;
+        self.file.write_all(&self.memory[self.start..self.start + self.at])?;
         self.at = 0;
         Ok(())
     }
