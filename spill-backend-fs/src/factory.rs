@@ -16,7 +16,7 @@ use crate::{FsOptions, FsStore, ReserveFree};
 /// | `durable` | `true` or `false` | `false` |
 /// | `direct` | `true` or `false` | `true` |
 /// | `allow_tmpfs` | `true` or `false` | `false` |
-/// | `open_files` | a number from 1 to 1024 | `32` |
+/// | `open_files` | a number from 1 to 1024 | `128` |
 ///
 /// What each does is said at the methods of [`FsOptions`].
 ///

@@ -104,6 +104,11 @@ impl Sys for Faults {
         Ok(small.len())
     }
 
+    /// Nothing is ever cached.
+    fn read_cached(&self, _: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Err(Errno::AGAIN.into())
+    }
+
     fn space(&self, directory: &File) -> io::Result<Space> {
         self.space.map_or_else(|| System.space(directory), Ok)
     }

@@ -91,6 +91,11 @@ impl Files {
         Ok(file)
     }
 
+    /// The file of a blob, if it is open.
+    pub(crate) fn kept(&self, id: BlobId) -> Option<Arc<OpenFile>> {
+        self.kept.lock().touch(id)
+    }
+
     /// Closes the files of these blobs, once nobody uses them, and keeps none that is being opened now.
     ///
     /// To be called after the blobs were unlinked: an opener that was early enough to find the file is then

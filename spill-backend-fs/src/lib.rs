@@ -20,9 +20,9 @@
 //! # Limits
 //! | what | at most |
 //! |---|---|
-//! | blob files open for reading | [`FsOptions::open_files`], 32 unless changed |
-//! | jobs on blocking threads | 16 that read, 4 that write, 4 that delete, punch or list |
-//! | all open files of a store | `open_files` + 4 + 4 + 4 (directories and locks): 44 unless changed |
+//! | blob files open for reading | [`FsOptions::open_files`], 128 unless changed |
+//! | jobs on blocking threads | 16 that read (256 wait, others behind them), 4 that write, 4 that delete, punch or list |
+//! | all open files of a store | `open_files` + 4 + 4 + 4 (directories and locks): 140 unless changed |
 //! | waiting for another process to open or close a session in ROOT | 10 seconds |
 //!
 //! Reads, writes and deletes never queue behind each other here; each has its own jobs. One operation is one
@@ -51,6 +51,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod crew;
 mod direct;
 mod factory;
 mod files;

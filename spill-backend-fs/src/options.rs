@@ -39,7 +39,7 @@ impl FsOptions {
             durable: false,
             direct: true,
             allow_tmpfs: false,
-            open_files: 32,
+            open_files: 128,
         }
     }
 
@@ -77,7 +77,7 @@ impl FsOptions {
     }
 
     /// The same, with at most this many blob files open for reading, in use or kept open for the next read.
-    /// Taken as 1 when it is 0, and as [`MAX_OPEN_FILES`](Self::MAX_OPEN_FILES) when it is more. 32 unless
+    /// Taken as 1 when it is 0, and as [`MAX_OPEN_FILES`](Self::MAX_OPEN_FILES) when it is more. 128 unless
     /// this is set.
     #[must_use]
     pub fn open_files(mut self, files: usize) -> Self {

@@ -1,4 +1,4 @@
-//! The store itself: [`FsStore`]. Each operation is one job on a blocking thread.
+//! The store itself: [`FsStore`]. Each operation is one job on a blocking thread, but for reads of what is cached.
 //!
 //! How a blob is written is in `write`, what is kept open in `files`, the directory in `session`.
 
@@ -29,6 +29,7 @@ use tokio::{
 
 use crate::{
     FsOptions, ReserveFree,
+    crew::Crew,
     direct::Direct,
     files::Files,
     session::{Root, Session},
@@ -37,9 +38,15 @@ use crate::{
 };
 
 /// Jobs at once, of each sort. A disk is busy with fewer; more would only take threads from others.
-const READS: u32 = 16;
+const READS: usize = 16;
 const WRITES: u32 = 4;
 const OTHERS: u32 = 4;
+
+/// Reads under way or waiting for one of the threads that read; others wait in the order in which they came.
+const READS_WAITING: u32 = 256;
+
+/// The most that is copied from the page cache on the spot: about 30 µs' worth.
+const CACHED: u64 = 128 << 10;
 
 /// What is returned starts at a multiple of this in memory.
 const ALIGNMENT: usize = 64;
@@ -50,7 +57,8 @@ const ALIGNMENT: usize = 64;
 ///   [`FsOptions::direct`]): chunks in pages of their own from where they lie, others copied together in 1 MiB;
 ///   else the chunks of a payload as they are, without copying. It reports as allocated what the file system
 ///   says, and at least the length in whole blocks.
-/// - `get` reads exactly the range into a buffer that starts at a multiple of 64 bytes. A blob whose file is
+/// - `get` reads exactly the range into a buffer that starts at a multiple of 64 bytes: at once, up to 128 KiB that
+///   are in the page cache, else on a blocking thread. A blob whose file is
 ///   too short, or was put and is not there, is an error of the kind `Corrupt`, or `NotFound`.
 /// - `delete` unlinks a whole batch in one job; a `get` in flight answers with the bytes or `NotFound`.
 /// - `punch` gives whole blocks inside the ranges back, where the file system can (ext4, XFS, btrfs, tmpfs).
@@ -69,9 +77,9 @@ pub struct FsStore {
     info: StoreInfo,
     inner: Arc<Inner>,
     reads: Arc<Semaphore>,
+    crew: Crew,
     writes: Arc<Semaphore>,
     others: Arc<Semaphore>,
-    read_permits: u32,
 }
 
 /// What jobs share.
@@ -119,13 +127,13 @@ impl FsStore {
         let name = root.path.display().to_string();
         let session = Session::create(root, options.durable)?;
         let block_size = session.directory().metadata().map_or(4096, |metadata| metadata.blksize()).max(1);
-        let read_permits = u32::try_from(options.open_files).map_or(READS, |files| files.clamp(1, READS));
         Ok(Self {
             info: StoreInfo::new(name).can_punch(session.can_punch()),
-            reads: Arc::new(Semaphore::new(read_permits as usize)),
+            reads: Arc::new(Semaphore::new(READS_WAITING as usize)),
+            // Each has a file open.
+            crew: Crew::new(options.open_files.clamp(1, READS)),
             writes: Arc::new(Semaphore::new(WRITES as usize)),
             others: Arc::new(Semaphore::new(OTHERS as usize)),
-            read_permits,
             inner: Arc::new(Inner {
                 sys,
                 target: session.path().display().to_string(),
@@ -158,11 +166,21 @@ impl FsStore {
         places: &Arc<Semaphore>,
         job: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let place = Arc::clone(places).acquire_owned().await;
-        let place = place.map_err(|_| {
-            self.inner.error(StoreErrorKind::Other, operation).with_source("the store is closed")
-        })?;
+        let place = self.place(operation, places).await?;
         self.run_in(operation, vec![place], job).await
+    }
+
+    async fn place(
+        &self,
+        operation: &'static str,
+        places: &Arc<Semaphore>,
+    ) -> Result<OwnedSemaphorePermit, StoreError> {
+        let place = Arc::clone(places).acquire_owned().await;
+        place.map_err(|_| self.lost(operation, "the store is closed".into()))
+    }
+
+    fn lost(&self, operation: &'static str, why: String) -> StoreError {
+        self.inner.error(StoreErrorKind::Other, operation).with_source(why)
     }
 
     async fn run_in<T: Send + 'static>(
@@ -205,7 +223,28 @@ impl Store for FsStore {
     }
 
     async fn get(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
-        self.run("get", &self.reads, move |inner| inner.get(id, range)).await
+        if !self.reads.is_closed()
+            && let Some(bytes) = self.inner.get_cached(id, &range)
+        {
+            return Ok(bytes);
+        }
+        let place = self.place("get", &self.reads).await?;
+        let runtime = Handle::try_current().map_err(|error| self.lost("get", error.to_string()))?;
+        let place = Arc::new(place);
+        // A second time, in case it was waiting for another runtime, which was shut down.
+        for _ in 0..2 {
+            let (inner, range, place) = (Arc::clone(&self.inner), range.clone(), Arc::clone(&place));
+            let read = move || {
+                let result = inner.get(id, range);
+                // Held until the job is over, not until its future is dropped.
+                drop(place);
+                result
+            };
+            if let Some(result) = self.crew.run(&runtime, read).await {
+                return result;
+            }
+        }
+        Err(self.lost("get", "the runtime was shut down".into()))
     }
 
     async fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {
@@ -232,7 +271,7 @@ impl Store for FsStore {
     /// When the future is dropped while it waits for other calls, the store stays open. After that it is
     /// closed in the background.
     async fn close(&self) -> Result<(), StoreError> {
-        let all = [(&self.reads, self.read_permits), (&self.writes, WRITES), (&self.others, OTHERS)];
+        let all = [(&self.reads, READS_WAITING), (&self.writes, WRITES), (&self.others, OTHERS)];
         let mut places = Vec::with_capacity(all.len());
         for (sort, permits) in all {
             // Fails only when the store was closed before: then there are no jobs to wait for.
@@ -339,6 +378,23 @@ impl Inner {
             }
             Err(error) => Err(self.blob_error("get", id, error)),
         }
+    }
+
+    /// What `get` would, if the file is open and the range in the page cache. Does not wait for the disk.
+    fn get_cached(&self, id: BlobId, range: &Range<u64>) -> Option<Bytes> {
+        let length = range.end.checked_sub(range.start).filter(|length| (1..=CACHED).contains(length))?;
+        let file = self.files.kept(id)?;
+        let metadata = file.metadata().ok()?;
+        if metadata.nlink() == 0 || range.end > metadata.len() {
+            return None;
+        }
+        let length = usize::try_from(length).ok()?;
+        let mut buffer = vec![0; length + ALIGNMENT - 1];
+        let padding = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
+        let part = &mut buffer[padding..padding + length];
+        let read = self.sys.read_cached(&file, part, range.start).ok()?;
+        buffer.truncate(padding + length);
+        (read == length).then(|| Bytes::from(buffer).split_off(padding))
     }
 
     fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use std::{
     ffi::CStr,
     fmt,
     fs::File,
-    io::{self, IoSlice, Write},
+    io::{self, IoSlice, IoSliceMut, Write},
     os::unix::fs::MetadataExt,
 };
 
@@ -67,6 +67,11 @@ pub trait Sys: fmt::Debug + Send + Sync + 'static {
     fn read(&self, file: &File, buffer: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
         let spare = rustix::buffer::spare_capacity(buffer);
         Ok(rustix::io::pread(file, spare, offset)?)
+    }
+
+    /// Reads as much of `buffer` as is in the page cache, from `offset` on, without waiting for the disk.
+    fn read_cached(&self, file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        read_cached(file, buffer, offset)
     }
 
     /// Calls `visit` with each name in a directory.
@@ -176,6 +181,18 @@ fn set_direct(file: &File, direct: bool) -> io::Result<()> {
 /// There is no way that all systems share.
 #[cfg(not(target_os = "linux"))]
 fn set_direct(_file: &File, _direct: bool) -> io::Result<()> {
+    Err(Errno::NOTSUP.into())
+}
+
+#[cfg(target_os = "linux")]
+fn read_cached(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let buffers = &mut [IoSliceMut::new(buffer)];
+    Ok(rustix::io::preadv2(file, buffers, offset, rustix::io::ReadWriteFlags::NOWAIT)?)
+}
+
+/// There is no way that all systems share.
+#[cfg(not(target_os = "linux"))]
+fn read_cached(_file: &File, _buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
     Err(Errno::NOTSUP.into())
 }
 
