@@ -44,7 +44,8 @@ fn said_by(program: &str, arguments: &[&str]) -> String {
 fn versions() -> Vec<String> {
     let lock = include_str!("../../Cargo.lock");
     let version = |name: &&str| {
-        let version = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?.1.split('"').next()?;
+        // The newest of several: the others belong to the systems compared.
+        let version = lock.rsplit_once(&format!("name = \"{name}\"\nversion = \""))?.1.split('"').next()?;
         Some(format!("{name} {version}"))
     };
     ["spill-buffer", "foyer", "moka", "quick_cache", "fjall", "redb", "object_store"]
