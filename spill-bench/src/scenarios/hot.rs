@@ -31,7 +31,10 @@ const SYSTEMS: [&str; 9] = [
     "dashmap",
 ];
 
-/// Asked for a clock after so many.
+/// Those whose work is counted, which takes long: of foyer the one that reads with the least.
+const COUNTED_SYSTEMS: [&str; 5] = ["spill", "quick_cache", "moka", "foyer s3-fifo", "dashmap"];
+
+/// So many between two looks at the clock.
 const CHUNK: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +141,7 @@ impl Scenario for Hot {
          system can do that; `get` is what users call, for Spill an awaited future; `insert` puts another value under \
          a key that is there; `churn` inserts a key that is not there and makes another leave: caches have room \
          for just 10^6, Spill and the plain map are told to remove the oldest. `counted` is the work of one call with \
-         10^4 keys, by valgrind. All systems hash with foldhash. The plain map is no competitor, but a floor."
+         10^4 keys, by valgrind, if there is one. All systems hash with foldhash. The plain map is no competitor, but a floor."
     }
 
     fn cases(&self, _: bool) -> Vec<String> {
@@ -149,14 +152,14 @@ impl Scenario for Hot {
             })
         });
         let has_valgrind = Command::new("valgrind").arg("--version").output().is_ok();
-        let counted = OPERATIONS.iter().take(if has_valgrind { OPERATIONS.len() } else { 0 });
+        let counted = ["peek", "get"].iter().take(if has_valgrind { 2 } else { 0 });
         timed
-            .chain(counted.flat_map(|(operation, _)| keys.map(|key| format!("{operation}, {key}, counted"))))
+            .chain(counted.flat_map(|operation| keys.map(|key| format!("{operation}, {key}, counted"))))
             .collect()
     }
 
-    fn systems(&self, _: &str) -> Vec<&'static str> {
-        SYSTEMS.to_vec()
+    fn systems(&self, case: &str) -> Vec<&'static str> {
+        if self.is_exact(case) { COUNTED_SYSTEMS.to_vec() } else { SYSTEMS.to_vec() }
     }
 
     fn main_figure(&self) -> &'static str {
@@ -324,7 +327,8 @@ fn counted(trial: &Trial, dir: &Path) -> Result<Figures> {
             let case = format!("{name}{operations} operations");
             under_valgrind(tool, line, &Trial { case, dir: dir.into(), ..trial.clone() })
         };
-        Ok((run(COUNTED.1)? - run(COUNTED.0)?) / f64::from(COUNTED.1 - COUNTED.0))
+        // The runtime's threads allocate one more or less: never less than nothing for each.
+        Ok(((run(COUNTED.1)? - run(COUNTED.0)?) / f64::from(COUNTED.1 - COUNTED.0)).max(0.0))
     };
     Ok(Figures::from([
         ("instructions/op".into(), both("callgrind", "Collected : ")?),

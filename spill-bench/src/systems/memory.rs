@@ -1,8 +1,8 @@
 //! The systems by what they do in memory: each behind [`MemoryCache`], which is resolved at compile time, so that
 //! nothing is measured but the system.
 //!
-//! All of them hash with foldhash: it is what Spill and `quick_cache` come with, and faster than what moka (`SipHash`) and
-//! foyer (`XxHash64`) have by themselves; moka's documentation names replacing it as the way to make it faster.
+//! All of them hash with foldhash: it is what Spill and `quick_cache` come with, and faster than the `SipHash` of moka
+//! and the `XxHash64` of foyer; moka's documentation names another hasher as the way to make it faster.
 
 use std::{
     borrow::Borrow,
