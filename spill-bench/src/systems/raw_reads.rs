@@ -93,7 +93,7 @@ impl Slot {
     }
 }
 
-/// Reads with `O_DIRECT` and io_uring, so many at once, on one thread.
+/// Reads with `O_DIRECT` and `io_uring`, so many at once, on one thread.
 pub(crate) fn on_ring(reads: &Reads<'_>, at_once: usize) -> Result<Histogram<u64>> {
     ensure!(reads.length.is_multiple_of(ALIGNED), "direct reads are of whole pages");
     let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
