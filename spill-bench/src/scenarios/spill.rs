@@ -84,9 +84,8 @@ impl Scenario for Spilling {
                 }
                 systems
             }
-            // Those that compress, with the codecs they have.
-            Ok(Case { compress: "lz4", .. }) => vec!["spill", "foyer paced", "fjall"],
-            Ok(Case { compress: "zstd:1", .. }) => vec!["spill", "foyer paced"],
+            // The only other that compresses: the block engine of foyer 0.22.6 ignores its setting for it.
+            Ok(Case { compress: "lz4", .. }) => vec!["spill", "fjall"],
             _ => vec!["spill"],
         }
     }

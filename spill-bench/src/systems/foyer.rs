@@ -8,10 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use anyhow::Result;
 use async_trait::async_trait;
 use bytes::Bytes;
-use foyer::{
-    BlockEngineConfig, Compression, DeviceBuilder, FifoConfig, FsDeviceBuilder, HybridCache,
-    HybridCacheBuilder,
-};
+use foyer::{BlockEngineConfig, DeviceBuilder, FifoConfig, FsDeviceBuilder, HybridCache, HybridCacheBuilder};
 
 use super::{Keeper, Setup};
 
@@ -64,12 +61,7 @@ impl Foyer {
                     .with_submit_queue_size_threshold(block);
             }
         }
-        let compression = match setup.compress {
-            "lz4" => Compression::Lz4,
-            "zstd:1" => Compression::Zstd,
-            _ => Compression::None,
-        };
-        let storage = memory.storage().with_engine_config(engine).with_compression(compression);
+        let storage = memory.storage().with_engine_config(engine);
         Ok(Self {
             cache: storage.build().await?,
             paced: way != Way::Defaults,
