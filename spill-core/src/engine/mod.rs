@@ -44,9 +44,12 @@ use crate::{
 /// Blobs that are written at the same time. Two keep the disk busy while the next batch is made.
 const SPILLS_AT_ONCE: usize = 2;
 
-/// Work of up to this many bytes is done on the spot: handing it to a blocking thread would cost more (7 to
-/// 50 µs), and it keeps a runtime thread for less than about 0.1 ms.
-const INLINE: u64 = 32 << 10;
+/// Values of up to this many bytes together are encoded and compressed on the spot: handing them to a blocking
+/// thread would cost more (7 to 50 µs), and it keeps a runtime thread for less than about 0.1 ms.
+const INLINE_ENCODE: u64 = 32 << 10;
+
+/// The same for verifying, decompressing and decoding, which is three times as fast.
+const INLINE_DECODE: u64 = 96 << 10;
 
 /// The least that each part of the slice for buffers has.
 const LEAST_BUFFER: u64 = 64 << 10;
@@ -261,13 +264,14 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         self.wake_spiller.notify_one();
     }
 
-    /// Runs work on `bytes` bytes: on the spot when that is little, else on a blocking thread.
+    /// Runs work on `bytes` bytes: on the spot up to `inline`, else on a blocking thread.
     pub(crate) async fn compute<R: Send + 'static>(
         &self,
         bytes: u64,
+        inline: u64,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, Error> {
-        if bytes <= INLINE {
+        if bytes <= inline {
             return Ok(work());
         }
         let done = self.tasks.runtime().spawn_blocking(work).await;

@@ -6,7 +6,7 @@ use std::{borrow::Borrow, hash::Hash, ops::Range, sync::Arc};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Shared, guarded};
+use super::{INLINE_DECODE, Shared, guarded};
 use crate::{
     Admission, CodecError, Error, Event, StoreError, StoreErrorKind,
     frame::{self, Expected},
@@ -74,7 +74,8 @@ impl<K: Key, V: Send + Sync + 'static> Drop for InFlight<K, V> {
 type Wanted<K, V> = (InFlight<K, V>, Reader<K>);
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
-    /// Starts reading; the answers go to those who wait for the requests' flights.
+    /// Starts reading; the answers go to those who wait for the requests' flights. What a store has at hand is
+    /// there when this returns.
     pub(crate) fn start_restore(self: &Arc<Self>, requests: Vec<Request<K, V>>, purpose: Purpose) {
         let flights = requests.into_iter().map(|request| InFlight {
             shared: self.clone(),
@@ -83,7 +84,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         });
         let flights: Vec<_> = flights.collect();
         let shared = self.clone();
-        self.tasks.spawn_job(async move { shared.restore(flights, purpose).await });
+        self.tasks.begin_job(async move { shared.restore(flights, purpose).await });
     }
 
     async fn restore(self: Arc<Self>, mut flights: Vec<InFlight<K, V>>, purpose: Purpose) {
@@ -250,7 +251,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
         };
         // If the runtime goes, the flights are dropped with the work, and say so to those who wait.
-        drop(self.compute(stored.max(decoded), work).await);
+        drop(self.compute(stored.max(decoded), INLINE_DECODE, work).await);
     }
 
     fn open(

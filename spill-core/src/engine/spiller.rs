@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    Shared, reclaimer,
+    INLINE_ENCODE, Shared, reclaimer,
     stage::{Framed, Framing, Staged, blob, stage},
     written::Written,
 };
@@ -333,7 +333,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         let _one_at_a_time = if large { shared.large.acquire().await.ok() } else { None };
         let (codec, pool) = (shared.codec.clone(), shared.stages.clone());
         let work = move || stage(items, &framing, &*codec, &pool);
-        let mut staged = shared.compute(weight, work).await.ok()?;
+        let mut staged = shared.compute(weight, INLINE_ENCODE, work).await.ok()?;
         shared.counters.encode(staged.encoding);
         shared.counters.compress(staged.compressing);
         for (item, error) in std::mem::take(&mut staged.unencodable) {

@@ -1,9 +1,14 @@
 //! The tasks of one buffer: spawned on its runtime, owned by it, ended with it.
 
-use std::future::Future;
+use std::{
+    future::Future,
+    task::{Context, Poll, Waker},
+};
 
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::watch, task::JoinSet};
+
+use super::guarded;
 
 #[derive(Debug)]
 pub(crate) struct Tasks {
@@ -16,8 +21,10 @@ pub(crate) struct Tasks {
 #[derive(Debug, Default)]
 struct Running {
     set: JoinSet<()>,
-    /// No job is taken on any more.
+    /// No job is taken on any more; those that were go on.
     closing: bool,
+    /// All tasks have been ended.
+    over: bool,
 }
 
 impl Running {
@@ -44,20 +51,52 @@ impl Tasks {
 
     /// Starts a task that ends by itself; closing waits for it, and after that it is dropped unstarted.
     pub(crate) fn spawn_job(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut running = self.running.lock();
+        match self.job() {
+            Some(job) => self.spawn_as(job, task),
+            None => drop(task),
+        }
+    }
+
+    /// As [`spawn_job`](Self::spawn_job), but begins it on the spot: what needs no waiting is done when this
+    /// returns, and no other thread was woken for it.
+    pub(crate) fn begin_job(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let Some(job) = self.job() else { return };
+        let mut task = Box::pin(task);
+        let begun = {
+            let _inside = self.runtime.enter();
+            // Nobody is woken by this: the task that takes it over polls it again.
+            guarded(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+        };
+        match begun {
+            Ok(Poll::Pending) => self.spawn_as(job, task),
+            Ok(Poll::Ready(())) => {}
+            Err(panic) => tracing::error!(panic, "a job of the buffer ended early"),
+        }
+    }
+
+    /// A job that is under way from now on. `None`: none is taken on any more.
+    fn job(&self) -> Option<Job> {
+        let running = self.running.lock();
         if running.closing {
+            return None;
+        }
+        // Under the lock, so that whoever closes either sees this job or keeps it from starting.
+        self.jobs.send_modify(|jobs| *jobs += 1);
+        Some(Job(self.jobs.clone()))
+    }
+
+    fn spawn_as(&self, job: Job, task: impl Future<Output = ()> + Send + 'static) {
+        let task = async move {
+            let _job = job;
+            task.await;
+        };
+        let mut running = self.running.lock();
+        if running.over {
             drop(running);
             // Not under the lock: whoever waits for it is woken.
             drop(task);
             return;
         }
-        // Under the lock, so that whoever closes either sees this job or keeps it from starting.
-        self.jobs.send_modify(|jobs| *jobs += 1);
-        let job = Job(self.jobs.clone());
-        let task = async move {
-            let _job = job;
-            task.await;
-        };
         running.spawn(task, &self.runtime);
     }
 
@@ -85,6 +124,7 @@ impl Tasks {
     fn take_all(&self) -> JoinSet<()> {
         let mut running = self.running.lock();
         running.closing = true;
+        running.over = true;
         std::mem::take(&mut running.set)
     }
 }
