@@ -11,6 +11,9 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::oneshot};
 
+/// Jobs that one thread does before it goes to the end of the line for threads.
+const IN_A_ROW: usize = 64;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A bounded number of blocking threads, and the jobs that wait for one of them, first come, first served.
@@ -58,16 +61,15 @@ impl Crew {
                 drop(send.send(job()));
             }
         });
-        let is_new = {
+        let needs_thread = {
             let mut state = self.state.lock();
             state.waiting.push_back(job);
-            let is_new = state.workers < self.most;
-            state.workers += usize::from(is_new);
-            is_new
+            let needs_thread = state.workers < self.most;
+            state.workers += usize::from(needs_thread);
+            needs_thread
         };
-        if is_new {
-            let worker = Worker { state: self.state.clone(), retired: false };
-            drop(runtime.spawn_blocking(move || worker.work()));
+        if needs_thread {
+            Worker { runtime: runtime.clone(), state: self.state.clone(), retired: false }.start();
         }
         done.await.ok()
     }
@@ -75,17 +77,26 @@ impl Crew {
 
 /// One thread, from being asked for to the end of its work.
 struct Worker {
+    runtime: Handle,
     state: Arc<Mutex<State>>,
     /// It found nothing more to do, and is not counted any more.
     retired: bool,
 }
 
 impl Worker {
+    fn start(self) {
+        let runtime = self.runtime.clone();
+        drop(runtime.spawn_blocking(move || self.work()));
+    }
+
     fn work(mut self) {
-        while let Some(job) = self.next() {
+        for _ in 0..IN_A_ROW {
+            let Some(job) = self.next() else { return };
             // Its caller is told by the answer that never comes; others have nothing to do with it.
             drop(catch_unwind(AssertUnwindSafe(job)));
         }
+        // Others of the runtime get their turn, and one that is being shut down ends.
+        self.start();
     }
 
     fn next(&mut self) -> Option<Job> {

@@ -3,7 +3,7 @@
 //! Spilled values are not read soon, or they would not have been spilled. So their pages in the cache are of no
 //! use, push out those of others, count against the memory of a container, and cost a copy: past the cache a large
 //! write takes a quarter of the CPU time, and a steady time. The price is that memory, offsets and lengths must
-//! be aligned: what of a blob is not is copied together first, and its last piece goes through the cache.
+//! be aligned. Pieces that are not are copied together first, and the end of a blob goes through the cache.
 
 use std::{
     fs::File,
@@ -12,10 +12,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
 use crate::{
-    sys::Sys,
+    sys::{self, Sys},
     write::{MAX_WRITE, Wanted},
 };
 
@@ -28,19 +27,19 @@ pub(crate) const WORTH_IT: usize = 256 << 10;
 /// Bytes that are copied together before they are written: one disk needs no more at once to be busy.
 const BOUNCE: usize = 1 << 20;
 
+/// Buffers for that which are kept between writes.
+const KEPT: usize = 2;
+
 /// Whether files can be written past the cache, and the buffers for it.
 #[derive(Debug)]
 pub(crate) struct Direct {
     possible: AtomicBool,
     idle: Mutex<Vec<Bounce>>,
-    /// Buffers that are kept.
-    keep: usize,
 }
 
 impl Direct {
-    /// For at most `writers` at once.
-    pub(crate) fn new(wanted: bool, writers: usize) -> Self {
-        Self { possible: wanted.into(), idle: Mutex::default(), keep: writers }
+    pub(crate) fn new(wanted: bool) -> Self {
+        Self { possible: wanted.into(), idle: Mutex::default() }
     }
 
     /// A writer for this file, unless the file system can't; then that is known from now on.
@@ -104,7 +103,7 @@ pub(crate) struct Writer<'a> {
 impl Writer<'_> {
     pub(crate) fn push(&mut self, mut piece: &[u8]) -> io::Result<()> {
         let is_aligned = piece.as_ptr().addr().is_multiple_of(ALIGNMENT);
-        if self.bounce.filled == 0 && is_aligned {
+        if self.bounce.filled == 0 && is_aligned && piece.len() >= WORTH_IT {
             // It can be written from where it lies.
             let (now, later) = piece.split_at(piece.len() / ALIGNMENT * ALIGNMENT);
             self.write(now)?;
@@ -146,8 +145,8 @@ impl Writer<'_> {
                     Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                     Ok(written) => piece = &piece[written..],
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) if self.direct && Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                        // It wants more than we align for.
+                    Err(error) if self.direct && sys::is_unsupported(&error) => {
+                        // It wants more than we align for, or can't after all.
                         self.pool.possible.store(false, Relaxed);
                         self.through_the_cache()?;
                     }
@@ -170,7 +169,7 @@ impl Writer<'_> {
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
         let mut idle = self.pool.idle.lock();
-        if idle.len() < self.pool.keep {
+        if idle.len() < KEPT && !self.bounce.memory.is_empty() {
             idle.push(Bounce { filled: 0, ..std::mem::take(&mut self.bounce) });
         }
     }

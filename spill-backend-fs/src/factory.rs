@@ -16,7 +16,7 @@ use crate::{FsOptions, FsStore, ReserveFree};
 /// | `durable` | `true` or `false` | `false` |
 /// | `direct` | `true` or `false` | `true` |
 /// | `allow_tmpfs` | `true` or `false` | `false` |
-/// | `open_files` | a number from 1 to 1024 | `128` |
+/// | `open_files` | a number from 1 to 1024 | `128`, or a quarter of `ulimit -n` |
 ///
 /// What each does is said at the methods of [`FsOptions`].
 ///
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(parsed.root(), std::path::Path::new("/var/tmp/my app"));
         assert_eq!(parsed.reserve_free.of(1000), 50);
         assert!(parsed.durable && !parsed.direct && parsed.allow_tmpfs);
-        assert_eq!(parsed.open_files, 7);
+        assert_eq!(parsed.open_files, Some(7));
     }
 
     #[test]

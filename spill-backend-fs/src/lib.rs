@@ -20,13 +20,15 @@
 //! # Limits
 //! | what | at most |
 //! |---|---|
-//! | blob files open for reading | [`FsOptions::open_files`], 128 unless changed |
-//! | jobs on blocking threads | 16 that read (256 wait, others behind them), 4 that write, 4 that delete, punch or list |
-//! | all open files of a store | `open_files` + 4 + 4 + 4 (directories and locks): 140 unless changed |
+//! | blob files open for reading | [`FsOptions::open_files`], 128 or a quarter of `ulimit -n` unless changed; one more for each thread that reads what is cached |
+//! | memory for writing past the page cache | 1 MiB for each of 4 writes; 2 MiB are kept |
+//! | jobs on blocking threads | 16 that read (256 with those that wait; others behind them), 4 that write, 4 that delete, punch or list |
+//! | all open files of a store | `open_files` + 4 + 4 + 4 (directories and locks) |
 //! | waiting for another process to open or close a session in ROOT | 10 seconds |
 //!
 //! Reads, writes and deletes never queue behind each other here; each has its own jobs. One operation is one
-//! job on a blocking thread, whatever number of system calls it takes.
+//! job on a blocking thread, whatever number of system calls it takes; only what is in the page cache is read where
+//! it is asked for.
 //!
 //! # What survives what
 //! A blob whose `put` returned survives the death of the process for as long as nobody sweeps, which is of

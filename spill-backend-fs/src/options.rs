@@ -23,7 +23,7 @@ pub struct FsOptions {
     pub(crate) durable: bool,
     pub(crate) direct: bool,
     pub(crate) allow_tmpfs: bool,
-    pub(crate) open_files: usize,
+    pub(crate) open_files: Option<usize>,
 }
 
 impl FsOptions {
@@ -39,7 +39,7 @@ impl FsOptions {
             durable: false,
             direct: true,
             allow_tmpfs: false,
-            open_files: 128,
+            open_files: None,
         }
     }
 
@@ -77,11 +77,11 @@ impl FsOptions {
     }
 
     /// The same, with at most this many blob files open for reading, in use or kept open for the next read.
-    /// Taken as 1 when it is 0, and as [`MAX_OPEN_FILES`](Self::MAX_OPEN_FILES) when it is more. 128 unless
-    /// this is set.
+    /// Taken as 1 when it is 0, and as [`MAX_OPEN_FILES`](Self::MAX_OPEN_FILES) when it is more. Unless this is
+    /// set 128, or a quarter of what the process may open (`ulimit -n`) when that is less.
     #[must_use]
     pub fn open_files(mut self, files: usize) -> Self {
-        self.open_files = files.clamp(1, Self::MAX_OPEN_FILES);
+        self.open_files = Some(files.clamp(1, Self::MAX_OPEN_FILES));
         self
     }
 

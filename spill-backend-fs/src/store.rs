@@ -11,7 +11,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -54,7 +54,7 @@ const ALIGNMENT: usize = 64;
 /// Keeps blobs as files in a directory of its own. See the [crate's page](crate) for what is where on disk.
 ///
 /// - `put` writes blobs of 256 KiB and more past the page cache where the file system can (see
-///   [`FsOptions::direct`]): chunks in pages of their own from where they lie, others copied together in 1 MiB;
+///   [`FsOptions::direct`]): a long chunk that begins at a page from where it lies, others copied together in 1 MiB;
 ///   else the chunks of a payload as they are, without copying. It reports as allocated what the file system
 ///   says, and at least the length in whole blocks.
 /// - `get` reads exactly the range into a buffer that starts at a multiple of 64 bytes: at once, up to 128 KiB that
@@ -93,6 +93,8 @@ struct Inner {
     reserve_free: ReserveFree,
     durability: Durability,
     direct: Direct,
+    /// The file system can read what is cached without waiting for the disk, as far as is known.
+    reads_cached: AtomicBool,
     /// Bytes of the puts under way, of which the file system may not know yet.
     in_flight: AtomicU64,
     /// Blobs being put.
@@ -126,22 +128,24 @@ impl FsStore {
         }
         let name = root.path.display().to_string();
         let session = Session::create(root, options.durable)?;
+        let open_files = options.open_files.unwrap_or_else(sys::open_files);
         let block_size = session.directory().metadata().map_or(4096, |metadata| metadata.blksize()).max(1);
         Ok(Self {
             info: StoreInfo::new(name).can_punch(session.can_punch()),
             reads: Arc::new(Semaphore::new(READS_WAITING as usize)),
             // Each has a file open.
-            crew: Crew::new(options.open_files.clamp(1, READS)),
+            crew: Crew::new(open_files.min(READS)),
             writes: Arc::new(Semaphore::new(WRITES as usize)),
             others: Arc::new(Semaphore::new(OTHERS as usize)),
             inner: Arc::new(Inner {
                 sys,
                 target: session.path().display().to_string(),
                 session,
-                files: Files::new(options.open_files),
+                files: Files::new(open_files),
                 reserve_free: options.reserve_free,
                 durability: Durability { durable: options.durable, block_size },
-                direct: Direct::new(options.direct, WRITES as usize),
+                reads_cached: true.into(),
+                direct: Direct::new(options.direct),
                 in_flight: AtomicU64::new(0),
                 writing: Mutex::default(),
             }),
@@ -244,7 +248,7 @@ impl Store for FsStore {
                 return result;
             }
         }
-        Err(self.lost("get", "the runtime was shut down".into()))
+        Err(self.lost("get", "the thread that read ended early".into()))
     }
 
     async fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {
@@ -383,18 +387,22 @@ impl Inner {
     /// What `get` would, if the file is open and the range in the page cache. Does not wait for the disk.
     fn get_cached(&self, id: BlobId, range: &Range<u64>) -> Option<Bytes> {
         let length = range.end.checked_sub(range.start).filter(|length| (1..=CACHED).contains(length))?;
-        let file = self.files.kept(id)?;
-        let metadata = file.metadata().ok()?;
-        if metadata.nlink() == 0 || range.end > metadata.len() {
+        if !self.reads_cached.load(Ordering::Relaxed) {
             return None;
         }
+        let file = self.files.kept(id)?;
         let length = usize::try_from(length).ok()?;
         let mut buffer = vec![0; length + ALIGNMENT - 1];
         let padding = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
         let part = &mut buffer[padding..padding + length];
-        let read = self.sys.read_cached(&file, part, range.start).ok()?;
+        let read = self.sys.read_cached(&file, part, range.start);
+        if read.as_ref().is_err_and(sys::is_unsupported) {
+            self.reads_cached.store(false, Ordering::Relaxed);
+        }
         buffer.truncate(padding + length);
-        (read == length).then(|| Bytes::from(buffer).split_off(padding))
+        // A file that was unlinked behind our back is for the other way to find out and to close.
+        let whole = read.ok()? == length && file.metadata().ok()?.nlink() > 0;
+        whole.then(|| Bytes::from(buffer).split_off(padding))
     }
 
     fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {

@@ -152,6 +152,13 @@ fn utf8(name: &CStr) -> Option<&str> {
     name.to_str().ok()
 }
 
+/// Blob files that one store may keep open without being asked: 128, or a quarter of what the process may open.
+pub(crate) fn open_files() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let quarter = limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
+    quarter.clamp(1, 128)
+}
+
 /// Whether files on the file system of `directory` are kept in memory.
 #[cfg(target_os = "linux")]
 pub(crate) fn in_memory(directory: &File) -> io::Result<bool> {
@@ -226,6 +233,11 @@ pub(crate) fn kind(error: &io::Error) -> StoreErrorKind {
         None if error.kind() == io::ErrorKind::OutOfMemory => StoreErrorKind::Transient,
         _ => StoreErrorKind::Other,
     }
+}
+
+/// Whether the system can't do what was asked for, or not like this, whatever the state of the file.
+pub(crate) fn is_unsupported(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 pub(crate) fn is_missing(error: &io::Error) -> bool {

@@ -29,7 +29,7 @@ use crate::{
 /// replaced, whatever fails in between.
 ///
 /// The handle is cheap to clone; all clones are one buffer. It can be used from any thread and any tokio
-/// runtime, and carries its own work on the one it was built on.
+/// runtime, and carries its own work on the one it was built on; only what is at hand is read where it is asked for.
 ///
 /// ```
 /// use spill_core::{ByteLength, BytesCodec, MemoryStore, SpillBuffer, TierSpec};
@@ -202,7 +202,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
                 }
                 Fetch::Join(flight, _) => flight,
                 Fetch::Start(request, flight) => {
-                    shared.start_restore(vec![request], Purpose::Keep);
+                    shared.begin_restore(request, Purpose::Keep);
                     flight
                 }
             };
@@ -332,7 +332,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
                 Fetch::Join(flight, id) => (flight.landing().await?, id, Counters::hit_restored),
                 Fetch::Start(request, flight) => {
                     let id = request.id;
-                    shared.start_restore(vec![request], Purpose::Take);
+                    shared.begin_restore(request, Purpose::Take);
                     (flight.landing().await?, id, Counters::hit_restored)
                 }
             };

@@ -6,7 +6,8 @@ use crate::{CodecError, Payload};
 
 /// Turns values of one type into bytes and back.
 ///
-/// Called on blocking threads, or in place for a few KiB; never under a lock. A panic is caught and treated as an error.
+/// Called on blocking threads, or in place for a little: up to 32 KiB to encode, 96 KiB to decode, which may be in
+/// the call that reads. Never under a lock. A panic is caught and treated as an error.
 pub trait Codec<V>: Send + Sync + 'static {
     /// The bytes of a value. Hand out buffers the value already has where you can: nothing is copied
     /// until the store writes it.

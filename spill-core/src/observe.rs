@@ -101,7 +101,8 @@ pub enum Event {
 
 /// Is told of every event, for logs and metrics.
 ///
-/// Called on the thread where the event happened, never under a lock. Keep it short; for anything slow take
+/// Called on the thread where the event happened, which may be within a call that reads, and never under a lock of
+/// the buffer. Keep it short; for anything slow take
 /// the event stream of the buffer instead. A panic is caught and ignored.
 pub trait Observer: Send + Sync + 'static {
     /// `event` has just happened.

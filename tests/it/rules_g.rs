@@ -1,11 +1,15 @@
 //! Rules G: getting values. That a hit allocates nothing is in `tests/allocations.rs`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::*},
+use std::{
+    pin::pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::*},
+    },
+    task::{Context, Poll, Waker},
 };
 
-use spill_buffer::{Error, Location, OnFull, StoreErrorKind, TierSpec};
+use spill_buffer::{Error, Event, Location, MemoryStore, OnFull, StoreErrorKind, TierSpec};
 use spill_conformance::{Calls, Operation};
 
 use crate::harness::*;
@@ -545,4 +549,50 @@ async fn g02_a_get_succeeds_when_nothing_can_make_room() {
     assert_eq!(buffer.usage().memory.resident.weight, 300);
     drop(read);
     finish(buffer).await;
+}
+
+fn first_poll<T>(future: impl Future<Output = T>) -> Poll<T> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Reads the next key whenever one was restored.
+#[derive(Default)]
+struct Reader {
+    buffer: OnceLock<Buffer>,
+    next: AtomicU64,
+    depth: AtomicU64,
+    deepest: AtomicU64,
+}
+
+impl Reader {
+    fn told(&self, event: &Event) {
+        let (Event::Restored { .. }, Some(buffer)) = (event, self.buffer.get()) else { return };
+        self.deepest.fetch_max(self.depth.fetch_add(1, Relaxed) + 1, Relaxed);
+        drop(first_poll(buffer.get(&self.next.fetch_add(1, Relaxed))));
+        self.depth.fetch_sub(1, Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g05_a_small_value_at_hand_is_there_at_the_first_poll_and_an_observer_that_reads_goes_no_deeper() {
+    let reader = Arc::new(Reader::default());
+    let tier = TierSpec::new(MemoryStore::new());
+    let told = reader.clone();
+    let buffer = exact(1000).tier(tier).observer(move |event: &Event| told.told(event)).build().unwrap();
+    for key in 0..102 {
+        buffer.insert(key, noise(key, 100)).await.unwrap();
+    }
+    buffer.reclaim(u64::MAX).await.unwrap();
+    assert!(
+        matches!(first_poll(buffer.get(&100)), Poll::Ready(Ok(Some(value))) if *value == noise(100, 100))
+    );
+
+    assert!(reader.buffer.set(buffer.clone()).is_ok());
+    assert!(first_poll(buffer.get(&101)).is_ready());
+    settled_with(&buffer, |_| reader.next.load(Relaxed) >= 100).await;
+    // From a job of the buffer one read begins on the spot, and what is asked for within that is another job.
+    assert!(reader.deepest.load(Relaxed) <= 2, "{} deep", reader.deepest.load(Relaxed));
+    for key in 0..102 {
+        assert_eq!(*buffer.get(&key).await.unwrap().unwrap(), noise(key, 100));
+    }
 }

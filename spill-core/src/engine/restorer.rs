@@ -74,17 +74,31 @@ impl<K: Key, V: Send + Sync + 'static> Drop for InFlight<K, V> {
 type Wanted<K, V> = (InFlight<K, V>, Reader<K>);
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
-    /// Starts reading; the answers go to those who wait for the requests' flights. What a store has at hand is
-    /// there when this returns.
+    /// Starts reading; the answers go to those who wait for the requests' flights.
     pub(crate) fn start_restore(self: &Arc<Self>, requests: Vec<Request<K, V>>, purpose: Purpose) {
+        self.tasks.spawn_job(self.restoring(requests, purpose));
+    }
+
+    /// The same for one value that the caller waits for. When it is small and its store has it at hand, it is
+    /// there when this returns.
+    pub(crate) fn begin_restore(self: &Arc<Self>, request: Request<K, V>, purpose: Purpose) {
+        let is_small = request.weight <= INLINE_DECODE;
+        let restoring = self.restoring(vec![request], purpose);
+        if is_small { self.tasks.begin_job(restoring) } else { self.tasks.spawn_job(restoring) }
+    }
+
+    fn restoring(
+        self: &Arc<Self>,
+        requests: Vec<Request<K, V>>,
+        purpose: Purpose,
+    ) -> impl Future<Output = ()> + Send + use<K, V> {
         let flights = requests.into_iter().map(|request| InFlight {
             shared: self.clone(),
             request: Some(request),
             share: None,
         });
         let flights: Vec<_> = flights.collect();
-        let shared = self.clone();
-        self.tasks.begin_job(async move { shared.restore(flights, purpose).await });
+        self.clone().restore(flights, purpose)
     }
 
     async fn restore(self: Arc<Self>, mut flights: Vec<InFlight<K, V>>, purpose: Purpose) {
@@ -144,7 +158,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             Fetch::Join(flight, _) => flight.landing().await,
             Fetch::Start(request, flight) => {
-                self.start_restore(vec![request], Purpose::Keep);
+                self.begin_restore(request, Purpose::Keep);
                 flight.landing().await
             }
             Fetch::Alive(value, id) => {

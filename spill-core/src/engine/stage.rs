@@ -17,8 +17,8 @@ use crate::{
     table::Item,
 };
 
-/// A value at least this long is not copied into the stage when it is stored as it is: the store writes it
-/// from where it lies.
+/// A value at least this long is not copied into the stage when it is stored as it is: the store takes it from
+/// where it lies.
 const UNCOPIED_FROM: usize = 64 << 10;
 
 /// Zeros to pad with.
@@ -41,13 +41,14 @@ const PAGE: usize = 4096;
 struct Memory {
     bytes: Vec<u8>,
     start: usize,
+    end: usize,
 }
 
 impl Memory {
     fn new(size: usize) -> Self {
         let bytes = vec![0; size + PAGE];
         let start = bytes.as_ptr().addr().wrapping_neg() % PAGE;
-        Self { bytes, start }
+        Self { bytes, start, end: start + size }
     }
 }
 
@@ -55,14 +56,13 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.bytes.len() - (PAGE - self.start)]
+        &self.bytes[self.start..self.end]
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let end = self.bytes.len() - (PAGE - self.start);
-        &mut self.bytes[self.start..end]
+        &mut self.bytes[self.start..self.end]
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tasks of one buffer: spawned on its runtime, owned by it, ended with it.
 
 use std::{
+    cell::Cell,
     future::Future,
     task::{Context, Poll, Waker},
 };
@@ -51,31 +52,34 @@ impl Tasks {
 
     /// Starts a task that ends by itself; closing waits for it, and after that it is dropped unstarted.
     pub(crate) fn spawn_job(&self, task: impl Future<Output = ()> + Send + 'static) {
-        match self.job() {
-            Some(job) => self.spawn_as(job, task),
+        match self.count_job() {
+            Some(job) => self.spawn_counted(job, task),
             None => drop(task),
         }
     }
 
     /// As [`spawn_job`](Self::spawn_job), but begins it on the spot: what needs no waiting is done when this
-    /// returns, and no other thread was woken for it.
+    /// returns, and no other thread was woken for it. Not from within another: an observer that reads what it is
+    /// told of would go deeper with each.
     pub(crate) fn begin_job(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Some(job) = self.job() else { return };
+        let Some(beginning) = Beginning::new() else { return self.spawn_job(task) };
+        let Some(job) = self.count_job() else { return };
         let mut task = Box::pin(task);
         let begun = {
             let _inside = self.runtime.enter();
             // Nobody is woken by this: the task that takes it over polls it again.
             guarded(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())))
         };
+        drop(beginning);
         match begun {
-            Ok(Poll::Pending) => self.spawn_as(job, task),
+            Ok(Poll::Pending) => self.spawn_counted(job, task),
             Ok(Poll::Ready(())) => {}
             Err(panic) => tracing::error!(panic, "a job of the buffer ended early"),
         }
     }
 
     /// A job that is under way from now on. `None`: none is taken on any more.
-    fn job(&self) -> Option<Job> {
+    fn count_job(&self) -> Option<Job> {
         let running = self.running.lock();
         if running.closing {
             return None;
@@ -85,7 +89,7 @@ impl Tasks {
         Some(Job(self.jobs.clone()))
     }
 
-    fn spawn_as(&self, job: Job, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_counted(&self, job: Job, task: impl Future<Output = ()> + Send + 'static) {
         let task = async move {
             let _job = job;
             task.await;
@@ -126,6 +130,26 @@ impl Tasks {
         running.closing = true;
         running.over = true;
         std::mem::take(&mut running.set)
+    }
+}
+
+thread_local! {
+    static BEGINNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread is beginning a job.
+struct Beginning;
+
+impl Beginning {
+    /// `None`: it is beginning one already.
+    fn new() -> Option<Self> {
+        (!BEGINNING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        BEGINNING.set(false);
     }
 }
 
