@@ -34,10 +34,6 @@ impl Keeper for Moka {
     fn only_in_memory(&self) -> u64 {
         self.0.weighted_size()
     }
-
-    async fn close(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 #[derive(Clone)]
@@ -75,9 +71,5 @@ impl Keeper for QuickCache {
 
     fn only_in_memory(&self) -> u64 {
         self.0.weight()
-    }
-
-    async fn close(&self) -> Result<()> {
-        Ok(())
     }
 }

@@ -81,8 +81,4 @@ impl Keeper for Files {
         drop(self.writing.acquire_many(AT_ONCE).await?);
         self.check()
     }
-
-    async fn close(&self) -> Result<()> {
-        Ok(())
-    }
 }

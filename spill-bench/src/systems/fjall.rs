@@ -61,8 +61,4 @@ impl Keeper for Fjall {
         }
         Ok(())
     }
-
-    async fn close(&self) -> Result<()> {
-        Ok(())
-    }
 }

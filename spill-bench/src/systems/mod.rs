@@ -57,8 +57,10 @@ pub(crate) trait Keeper: Send + Sync {
         Vec::new()
     }
 
-    /// Ends it. Its files may stay; they are removed with the directory.
-    async fn close(&self) -> Result<()>;
+    /// Ends it, if dropping it is not enough. Its files may stay; they are removed with the directory.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// How a system is set up.

@@ -99,8 +99,4 @@ impl Keeper for Redb {
     fn only_in_memory(&self) -> u64 {
         self.memory / 2
     }
-
-    async fn close(&self) -> Result<()> {
-        Ok(())
-    }
 }
