@@ -1,17 +1,14 @@
 //! Counters that only grow: what a buffer has done so far.
 
 use std::{
-    cell::Cell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-/// Stripes of the counters that every read bumps: readers on different threads do not share a line.
-const STRIPES: usize = 16;
+use crate::stripe::Striped;
 
-/// One cache line.
+/// What every read bumps.
 #[derive(Debug, Default)]
-#[repr(align(64))]
 struct Line {
     resident: AtomicU64,
     clean: AtomicU64,
@@ -21,7 +18,7 @@ struct Line {
 /// See [`Stats`](crate::Stats) for what each one means.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    lines: [Line; STRIPES],
+    lines: Striped<Line>,
     alive: AtomicU64,
     restored: AtomicU64,
     spilled: AtomicU64,
@@ -44,22 +41,13 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    fn line(&self) -> &Line {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static STRIPE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Relaxed) % STRIPES);
-        }
-        // A thread that is ending has no stripe any more; any will do.
-        &self.lines[STRIPE.try_with(Cell::get).unwrap_or_default()]
-    }
-
     pub(crate) fn hit(&self, clean: bool) {
-        let line = self.line();
+        let line = self.lines.own();
         if clean { &line.clean } else { &line.resident }.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn miss(&self) {
-        self.line().misses.fetch_add(1, Relaxed);
+        self.lines.own().misses.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn hit_alive(&self) {

@@ -7,6 +7,7 @@
 use std::{
     collections::VecDeque,
     future::Future,
+    ops::Deref,
     pin::Pin,
     sync::{
         Arc,
@@ -17,14 +18,15 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Admission, CapacityPolicy, Levels};
+use crate::{Admission, CapacityPolicy, Levels, stripe::Padded};
 
 /// The memory budget. Its capacity policy decides who comes in; it counts, and lets those who wait in
 /// first come first served.
 #[derive(Debug)]
 pub(crate) struct Memory {
     limit: AtomicU64,
-    used: AtomicU64,
+    /// Written by every insert and remove; the others, which those read, by few.
+    used: Padded<AtomicU64>,
     leaving: AtomicU64,
     policy: Arc<dyn CapacityPolicy>,
     /// How many wait. Only changed under the lock of `queue`; read without it by those in a hurry.
@@ -53,7 +55,7 @@ impl Memory {
     pub(crate) fn new(limit: u64, policy: Arc<dyn CapacityPolicy>) -> Arc<Self> {
         Arc::new(Self {
             limit: limit.into(),
-            used: 0.into(),
+            used: Padded(0.into()),
             leaving: 0.into(),
             policy,
             waiting: 0.into(),
@@ -68,7 +70,7 @@ impl Memory {
     pub(crate) fn levels(&self) -> Levels {
         Levels {
             limit: self.limit.load(SeqCst),
-            used: self.used.load(SeqCst),
+            used: self.used.0.load(SeqCst),
             leaving: self.leaving.load(SeqCst),
         }
     }
@@ -80,14 +82,23 @@ impl Memory {
 
     /// Takes bytes if nobody waits for some and the policy says now.
     pub(crate) fn try_take(self: &Arc<Self>, need: u64) -> Option<Share> {
+        self.may_take(need).then(|| self.adopt(need))
+    }
+
+    /// The same for a caller who keeps them no longer than the call: counts no reference to the books.
+    pub(crate) fn try_take_here(&self, need: u64) -> Option<Share<&Self>> {
+        self.may_take(need).then(|| self.adopt_here(need))
+    }
+
+    fn may_take(&self, need: u64) -> bool {
         // Bytes for those who wait are not up for grabs.
         let free = need == 0 || self.waiting.load(SeqCst) == 0;
-        (free && self.admit_now(need)).then(|| Share { memory: self.clone(), bytes: need })
+        free && self.admit_now(need)
     }
 
     /// Takes bytes whatever the limit says.
     pub(crate) fn take_over(self: &Arc<Self>, bytes: u64) -> Share {
-        self.used.fetch_add(bytes, SeqCst);
+        self.used.0.fetch_add(bytes, SeqCst);
         Share { memory: self.clone(), bytes }
     }
 
@@ -122,8 +133,14 @@ impl Memory {
         Share { memory: self.clone(), bytes }
     }
 
+    /// The same for one who keeps them no longer than the call.
+    pub(crate) fn adopt_here(&self, bytes: u64) -> Share<&Self> {
+        Share { memory: self, bytes }
+    }
+
     fn admit_now(&self, need: u64) -> bool {
         self.used
+            .0
             .fetch_update(SeqCst, SeqCst, |used| {
                 let levels = Levels { used, ..self.levels() };
                 (self.policy.admit(&levels, need) == Admission::Now).then(|| used.saturating_add(need))
@@ -133,7 +150,7 @@ impl Memory {
 
     fn release(&self, bytes: u64) {
         if bytes > 0 {
-            let before = self.used.fetch_sub(bytes, SeqCst);
+            let before = self.used.0.fetch_sub(bytes, SeqCst);
             debug_assert!(before >= bytes, "{bytes} bytes given back of {before} taken");
             self.wake();
         }
@@ -182,27 +199,35 @@ impl Memory {
 
 /// Bytes of memory taken; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
-    memory: Arc<Memory>,
+pub(crate) struct Share<M: Deref<Target = Memory> = Arc<Memory>> {
+    memory: M,
     bytes: u64,
 }
 
-impl Share {
+impl<M: Deref<Target = Memory>> Share<M> {
     /// Leaves the bytes to an entry: they stay taken until [`Memory::adopt`] takes them back.
     pub(crate) fn into_entry(mut self) {
         self.bytes = 0;
     }
 
     /// Adds bytes taken elsewhere.
-    pub(crate) fn join(&mut self, mut other: Share) {
+    pub(crate) fn join<N: Deref<Target = Memory>>(&mut self, mut other: Share<N>) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
     /// Takes `bytes` of it (at most all) out into a share of their own.
-    pub(crate) fn split(&mut self, bytes: u64) -> Share {
+    pub(crate) fn split(&mut self, bytes: u64) -> Self
+    where
+        M: Clone,
+    {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Share { memory: self.memory.clone(), bytes }
+        Self { memory: self.memory.clone(), bytes }
+    }
+
+    /// Leaves this many of its bytes (at most all) to an entry.
+    pub(crate) fn leave_to_entry(&mut self, bytes: u64) {
+        self.bytes -= bytes.min(self.bytes);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -210,7 +235,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl<M: Deref<Target = Memory>> Drop for Share<M> {
     fn drop(&mut self) {
         self.memory.release(self.bytes);
     }

@@ -34,7 +34,7 @@
 // F5: blocking, buffer, builder                                         the public face
 // F4: engine                                                            the only place that runs effects
 // F3: blobs, layers, memory_store, queue, table, tier                   shared state behind locks
-// F2: counters, entry, frame, ledger, policies, usage                   pure: decides and counts
+// F2: counters, entry, frame, ledger, list, policies, stripe, usage     pure: decides and counts
 // F1: capacity, codec, compress, error, layer, observe, policy, store, weigh      the contracts
 // F0: chance, id, payload, size                                                 words
 //
@@ -60,7 +60,9 @@ mod counters;
 mod entry;
 mod frame;
 mod ledger;
+mod list;
 pub mod policies;
+mod stripe;
 mod usage;
 
 mod blobs;

@@ -111,7 +111,8 @@ pub trait Policy: fmt::Debug + Send + 'static {
     /// What a read leaves on an entry. Constant.
     fn touch(&self) -> Touch;
 
-    /// An entry has come into memory: inserted, restored, or given back after it could not be spilled.
+    /// An entry has come into memory: inserted, restored, or given back after it could not be spilled. Of what is
+    /// inserted it hears, in order, only when memory gets short, and never of what was removed before.
     fn admit(&mut self, arrival: &Arrival);
 
     /// An entry left memory by itself: removed or replaced. Does nothing for a slot it does not hold.

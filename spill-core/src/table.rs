@@ -9,24 +9,36 @@
 use std::{
     borrow::Borrow,
     collections::HashMap,
-    hash::Hash,
+    hash::{BuildHasher, Hash, Hasher},
+    ops::Deref,
     sync::{
         Arc, Weak,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
     },
 };
 
-use dashmap::{DashMap, mapref::entry::Entry as MapEntry};
+use dashmap::{DashMap, SharedValue};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+mod arrivals;
+mod look;
+mod moves;
+mod stripes;
+
+use self::stripes::{Stripes, index, is_noted};
+pub(crate) use self::{arrivals::Arrived, stripes::Learning};
 use crate::{
     EntryId, Error, Payload, Slot, Touch,
     entry::{Effect, Event, Phase, step},
     ledger::{Leaving, Memory, Share},
     usage::Tally,
 };
+
+/// Parts of the map with a lock of their own. So many that threads rarely meet, and that a part which grows, and is
+/// copied for that under its lock, is small.
+const SHARDS: usize = 128;
 
 /// A key: what it must be able to do. Implemented for everything that can.
 pub trait Key: Eq + Hash + Clone + std::fmt::Debug + Send + Sync + 'static {}
@@ -70,7 +82,7 @@ impl Place {
     }
 }
 
-/// No slot: not among those the victim policy knows.
+/// No slot: not among those the victim policy knows, nor among the arrivals it is to learn of.
 const NO_SLOT: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -136,13 +148,27 @@ impl<V> State<V> {
         }
     }
 
-    fn slot(&self) -> Option<Slot> {
+    fn into_value(self) -> Option<Arc<V>> {
         match self {
-            Self::Resident { slot, .. } | Self::Clean { slot, .. } if *slot != NO_SLOT => {
-                Some(Slot::new(*slot))
+            Self::Resident { value, .. } | Self::Spilling { value, .. } | Self::Clean { value, .. } => {
+                Some(value)
             }
-            _ => None,
+            Self::Spilled { .. } | Self::Restoring { .. } => None,
         }
+    }
+
+    /// As it is kept: see [`stripes`].
+    fn kept_slot(&self) -> u32 {
+        match self {
+            Self::Resident { slot, .. } | Self::Clean { slot, .. } => *slot,
+            Self::Spilling { .. } | Self::Spilled { .. } | Self::Restoring { .. } => NO_SLOT,
+        }
+    }
+
+    /// The slot that the victim policy knows it by.
+    fn slot(&self) -> Option<Slot> {
+        let slot = self.kept_slot();
+        (slot != NO_SLOT && !is_noted(slot)).then(|| Slot::new(slot))
     }
 }
 
@@ -243,19 +269,32 @@ pub(crate) enum PutEnd {
 
 /// What an entry leaves behind, to be dealt with after the lock.
 #[derive(Debug)]
-pub(crate) struct Leftovers<V> {
+pub(crate) struct Leftovers<'a, V> {
     pub(crate) id: EntryId,
     pub(crate) weight: u64,
     pub(crate) slot: Option<Slot>,
     /// A frame that is garbage now.
     pub(crate) frame: Option<Place>,
     pub(crate) value: Option<Arc<V>>,
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<Share<&'a Memory>>,
+    /// Notes of arrivals that are gone take much memory: somebody should learn of the others.
+    pub(crate) sparse: bool,
 }
 
-/// An insert that its share does not pay for: what was there went meanwhile.
+/// What an insert came to.
 #[derive(Debug)]
-pub(crate) struct Shortfall;
+pub(crate) struct Inserted<'a, V> {
+    /// To find it again.
+    pub(crate) at: Arrived,
+    /// Of what it replaced.
+    pub(crate) left: Option<Leftovers<'a, V>>,
+    /// Many have arrived: it is time to ask whether somebody should learn of them.
+    pub(crate) many: bool,
+}
+
+/// An insert that its share does not pay for: what was there went meanwhile. The key comes back.
+#[derive(Debug)]
+pub(crate) struct Shortfall<K>(pub(crate) K);
 
 /// A heavy insert whose caller does not wait for it any more.
 #[derive(Debug)]
@@ -268,9 +307,8 @@ pub(crate) struct Table<K: Eq + Hash, V> {
     tick: AtomicU64,
     next_id: AtomicU64,
     memory: Arc<Memory>,
-    /// What is in each phase. One lock for all of them, so that nobody sees an entry twice or not at all
-    /// while it moves. Locked under a shard's lock, never the other way round.
-    counts: Mutex<[Tally; 5]>,
+    /// What is in each phase, and who came lately. Locked under a shard's lock, never the other way round.
+    stripes: Stripes,
     /// Spilled values that somebody held when they left memory.
     held: Mutex<HashMap<EntryId, Weak<V>, RandomState>>,
     /// How many of those are kept before the dead among them are dropped.
@@ -301,12 +339,12 @@ pub(crate) enum Pinning<K, V> {
 impl<K: Key, V> Table<K, V> {
     pub(crate) fn new(touch: Touch, memory: Arc<Memory>) -> Self {
         Self {
-            map: DashMap::with_hasher(RandomState::default()),
+            map: DashMap::with_hasher_and_shard_amount(RandomState::default(), SHARDS),
             touch,
             tick: 0.into(),
             next_id: 0.into(),
             memory,
-            counts: Mutex::default(),
+            stripes: Stripes::default(),
             held: Mutex::default(),
             held_most: 16.into(),
             pins: Mutex::default(),
@@ -319,12 +357,12 @@ impl<K: Key, V> Table<K, V> {
     }
 
     pub(crate) fn tally(&self, phase: Phase) -> Tally {
-        index(phase).map_or_else(Tally::default, |index| self.counts.lock()[index])
+        index(phase).map_or_else(Tally::default, |index| self.tallies()[index])
     }
 
     /// What is resident, being spilled, spilled, being restored, and clean, all at one instant.
     pub(crate) fn tallies(&self) -> [Tally; 5] {
-        *self.counts.lock()
+        self.stripes.tallies()
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -345,64 +383,68 @@ impl<K: Key, V> Table<K, V> {
 
     fn moved(&self, from: Phase, to: Phase, weight: u64) {
         if from != to {
-            self.replaced(from, weight, to, weight);
+            self.stripes.replaced(from, weight, to, weight);
         }
     }
 
-    /// An entry of one phase and weight became one of another.
-    fn replaced(&self, from: Phase, old: u64, to: Phase, new: u64) {
-        let mut counts = self.counts.lock();
-        if let Some(index) = index(to) {
-            counts[index].entries += 1;
-            counts[index].weight += new;
-        }
-        if let Some(index) = index(from) {
-            counts[index].entries -= 1;
-            counts[index].weight -= old;
-        }
+    /// The hash of a key: says in which shard an entry is and, with its id, which one it is.
+    #[expect(
+        clippy::manual_hash_one,
+        reason = "to the letter as the map does it, whose shards are found by it"
+    )]
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        let mut hasher = self.map.hasher().build_hasher();
+        key.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The number of the shard where a key with this hash is.
+    #[expect(clippy::cast_possible_truncation, reason = "what the map does itself")]
+    fn shard_of(&self, hash: u64) -> usize {
+        self.map.determine_shard(hash as usize)
     }
 
     /// Puts a value under a key if `share`, together with what the present entry holds, pays for it.
-    pub(crate) fn insert(
+    pub(crate) fn insert<M: Deref<Target = Memory>>(
         &self,
         key: K,
         id: EntryId,
         weight: u64,
         value: &Arc<V>,
-        share: &mut Share,
-    ) -> Result<Option<Leftovers<V>>, Shortfall> {
-        let state =
-            || State::Resident { value: value.clone(), mark: self.first_mark().into(), slot: NO_SLOT };
-        match self.map.entry(key) {
-            MapEntry::Vacant(place) => {
-                pay(share, weight)?;
-                // Counted first: inserting gives up the lock of the shard, and then anybody may remove it.
-                self.moved(Phase::Absent, Phase::Resident, weight);
-                place.insert(Entry { id, weight, state: state() });
-                Ok(None)
+        share: &mut Share<M>,
+    ) -> Result<Inserted<'_, V>, Shortfall<K>> {
+        let hash = self.hash(&key);
+        let (at, value) = (Arrived { hash, id }, value.clone());
+        let resident = |slot| State::Resident { value, mark: self.first_mark().into(), slot };
+        let mut shard = self.map.shards()[self.shard_of(hash)].write();
+        let Some((_, present)) = shard.get_mut(hash, |(there, _)| *there == key) else {
+            if share.bytes() < weight {
+                return Err(Shortfall(key));
             }
-            MapEntry::Occupied(mut place) => {
-                let (phase, held) = (place.get().state.phase(), place.get().weight);
-                let Some((_, effects)) = step(phase, Event::Insert) else { return Ok(None) };
-                if effects.contains(&Effect::FreeWeight) {
-                    share.join(self.memory.adopt(held));
-                    if let Err(short) = pay(share, weight) {
-                        // The present entry keeps its own.
-                        share.split(held).into_entry();
-                        return Err(short);
-                    }
-                } else {
-                    pay(share, weight)?;
-                }
-                let old = place.insert(Entry { id, weight, state: state() });
-                self.replaced(phase, held, Phase::Resident, weight);
-                let mut left = self.leftovers(&old, effects);
-                if let Some(joined_above) = left.share.take() {
-                    joined_above.into_entry();
-                }
-                Ok(Some(left))
-            }
+            share.leave_to_entry(weight);
+            let (slot, many) = self.stripes.arrived(at, weight, (Phase::Absent, 0), NO_SLOT);
+            let entry = Entry { id, weight, state: resident(slot) };
+            shard.insert(hash, (key, SharedValue::new(entry)), |(key, _)| self.hash(key));
+            return Ok(Inserted { at, left: None, many });
+        };
+        let present = present.get_mut();
+        let (phase, held) = (present.state.phase(), present.weight);
+        let effects = step(phase, Event::Insert).map_or(&[][..], |(_, effects)| effects);
+        let pays = if effects.contains(&Effect::FreeWeight) { held } else { 0 };
+        if share.bytes() + pays < weight {
+            return Err(Shortfall(key));
         }
+        share.join(self.memory.adopt_here(pays));
+        share.leave_to_entry(weight);
+        let from = (phase, held);
+        let (slot, many) = self.stripes.arrived(at, weight, from, present.state.kept_slot());
+        let old = std::mem::replace(present, Entry { id, weight, state: resident(slot) });
+        drop(shard);
+        let mut left = self.leftovers(old, effects);
+        if let Some(joined_above) = left.share.take() {
+            joined_above.into_entry();
+        }
+        Ok(Inserted { at, left: Some(left), many })
     }
 
     /// Puts a heavy entry, whose value is in a tier already, under its key. `Err`: its caller has given up.
@@ -411,49 +453,59 @@ impl<K: Key, V> Table<K, V> {
         &self,
         item: Item<K, V>,
         at: Place,
-    ) -> Result<Option<Leftovers<V>>, Abandoned> {
+    ) -> Result<Option<Leftovers<'_, V>>, Abandoned> {
         let Item { key, id, weight, caller, .. } = item;
         let entry = Entry { id, weight, state: State::Spilled { at, held: false } };
-        let place = self.map.entry(key);
+        let hash = self.hash(&key);
+        let mut shard = self.map.shards()[self.shard_of(hash)].write();
         if caller.strong_count() == 0 {
             return Err(Abandoned);
         }
-        match place {
-            MapEntry::Vacant(place) => {
-                self.moved(Phase::Absent, Phase::Spilled, weight);
-                place.insert(entry);
-                Ok(None)
-            }
-            MapEntry::Occupied(mut place) => {
-                let phase = place.get().state.phase();
-                let Some((_, effects)) = step(phase, Event::Insert) else { return Ok(None) };
-                let old = place.insert(entry);
-                self.replaced(phase, old.weight, Phase::Spilled, weight);
-                Ok(Some(self.leftovers(&old, effects)))
-            }
-        }
+        let Some((_, present)) = shard.get_mut(hash, |(there, _)| *there == key) else {
+            self.moved(Phase::Absent, Phase::Spilled, weight);
+            shard.insert(hash, (key, SharedValue::new(entry)), |(key, _)| self.hash(key));
+            return Ok(None);
+        };
+        let old = std::mem::replace(present.get_mut(), entry);
+        let phase = old.state.phase();
+        self.stripes.forget(old.state.kept_slot());
+        self.stripes.replaced(phase, old.weight, Phase::Spilled, weight);
+        drop(shard);
+        let effects = step(phase, Event::Insert).map_or(&[][..], |(_, effects)| effects);
+        Ok(Some(self.leftovers(old, effects)))
     }
 
     /// Removes an entry: any under this key, or only the one with this id.
-    pub(crate) fn remove<Q>(&self, key: &Q, only: Option<EntryId>) -> Option<Leftovers<V>>
+    pub(crate) fn remove<Q>(&self, key: &Q, only: Option<EntryId>) -> Option<Leftovers<'_, V>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        let mut sparse = false;
         let (_, old) = self.map.remove_if(key, |_, entry| {
             let right = only.is_none_or(|id| entry.id == id);
             if right {
                 // Under the lock, so that no count is ever below what is there.
-                self.moved(entry.state.phase(), Phase::Absent, entry.weight);
+                sparse = self.stripes.left(entry.state.phase(), entry.weight, entry.state.kept_slot());
             }
             right
         })?;
         let (_, effects) = step(old.state.phase(), Event::Remove)?;
-        Some(self.leftovers(&old, effects))
+        Some(Leftovers { sparse, ..self.leftovers(old, effects) })
     }
 
-    fn leftovers(&self, old: &Entry<V>, effects: &[Effect]) -> Leftovers<V> {
-        let free = effects.contains(&Effect::FreeWeight);
+    /// Removes the entry with this id, and gives its key back.
+    pub(crate) fn take_out(&self, at: Arrived) -> Option<(K, Leftovers<'_, V>)> {
+        let mut shard = self.map.shards()[self.shard_of(at.hash)].write();
+        let (key, entry) = shard.remove_entry(at.hash, |(_, entry)| entry.get().id == at.id)?;
+        let old = entry.into_inner();
+        let phase = old.state.phase();
+        self.stripes.left(phase, old.weight, old.state.kept_slot());
+        drop(shard);
+        Some((key, self.leftovers(old, step(phase, Event::Remove)?.1)))
+    }
+
+    fn leftovers(&self, old: Entry<V>, effects: &[Effect]) -> Leftovers<'_, V> {
         if matches!(old.state, State::Spilled { held: true, .. }) {
             self.held.lock().remove(&old.id);
         }
@@ -467,31 +519,9 @@ impl<K: Key, V> Table<K, V> {
             weight: old.weight,
             slot: old.state.slot(),
             frame: old.state.place().filter(|_| effects.contains(&Effect::BuryFrame)),
-            value: old.state.value().cloned(),
-            share: free.then(|| self.memory.adopt(old.weight)),
+            share: effects.contains(&Effect::FreeWeight).then(|| self.memory.adopt_here(old.weight)),
+            value: old.state.into_value(),
+            sparse: false,
         }
-    }
-}
-
-mod look;
-mod moves;
-
-/// Takes the price of an entry out of `share`, for the entry to hold.
-fn pay(share: &mut Share, price: u64) -> Result<(), Shortfall> {
-    if share.bytes() < price {
-        return Err(Shortfall);
-    }
-    share.split(price).into_entry();
-    Ok(())
-}
-
-fn index(phase: Phase) -> Option<usize> {
-    match phase {
-        Phase::Absent => None,
-        Phase::Resident => Some(0),
-        Phase::Spilling => Some(1),
-        Phase::Spilled => Some(2),
-        Phase::Restoring => Some(3),
-        Phase::Clean => Some(4),
     }
 }

@@ -6,7 +6,7 @@ use super::SpillBuffer;
 use crate::{
     EntryId, Error,
     engine::Outcome,
-    table::{Evicted, Key, Pinning},
+    table::{Arrived, Evicted, Key, Pinning},
 };
 
 /// What an eviction moved.
@@ -36,16 +36,16 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     {
         let shared = self.shared();
         shared.check_open("spill")?;
-        let Some((key, id, slot)) = shared.table.candidate(key) else { return Ok(false) };
+        let Some((candidate, slot)) = shared.table.candidate(key) else { return Ok(false) };
         if let Some(slot) = slot {
-            shared.queue.forget(slot, id);
+            shared.queue.forget(slot, candidate.id);
         }
-        self.evict(key, id, "spill").await.map(|moved| moved.is_some())
+        self.evict(candidate, "spill").await.map(|moved| moved.is_some())
     }
 
-    async fn evict(&self, key: K, id: EntryId, operation: &'static str) -> Result<Option<Eviction>, Error> {
+    async fn evict(&self, candidate: Arrived, operation: &'static str) -> Result<Option<Eviction>, Error> {
         let shared = self.shared();
-        let item = match shared.table.begin_spill(key, id) {
+        let item = match shared.table.begin_spill(candidate) {
             Evicted::Put(item) => item,
             Evicted::Freed { weight } => {
                 shared.room_in_memory();
@@ -72,8 +72,8 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
     pub async fn evict_one(&self) -> Result<Option<Eviction>, Error> {
         self.shared().check_open("evict_one")?;
         self.shared().offer_parked();
-        while let Some((key, id)) = self.shared().queue.victim(&self.shared().table) {
-            if let Some(eviction) = self.evict(key, id, "evict_one").await? {
+        while let Some(victim) = self.shared().queue.victim(&self.shared().table) {
+            if let Some(eviction) = self.evict(victim, "evict_one").await? {
                 return Ok(Some(eviction));
             }
         }

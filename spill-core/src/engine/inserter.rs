@@ -2,6 +2,7 @@
 //! they can never be resident or nothing else can leave.
 
 use std::{
+    ops::Deref,
     sync::{Arc, Weak, atomic::Ordering::Acquire},
     time::Duration,
 };
@@ -13,8 +14,8 @@ use crate::{
     Admission, EntryId, Error, MAX_WEIGHT, OnFull, Resource, StoreError, TierLevel,
     entry::Phase,
     frame::frame_len,
-    ledger::Share,
-    table::{Item, Key, Pinning},
+    ledger::{Memory, Share},
+    table::{Inserted, Item, Key, Pinning, Shortfall},
     tier::Tier,
 };
 
@@ -75,43 +76,49 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     /// Inserts if that needs no waiting. `Err` gives the newcomer back.
     pub(crate) fn insert_now(&self, newcomer: Newcomer<K, V>) -> Result<(), Newcomer<K, V>> {
-        let Some(mut share) = self.memory.try_take(newcomer.weight).or_else(|| self.exchange(&newcomer))
-        else {
+        let share = self.memory.try_take_here(newcomer.weight);
+        let Some(mut share) = share.or_else(|| self.exchange(&newcomer)) else {
             return Err(newcomer);
         };
         self.enter(newcomer, &mut share)
     }
 
     /// For an overwrite of a resident value, what is there pays for most of it.
-    fn exchange(&self, newcomer: &Newcomer<K, V>) -> Option<Share> {
+    fn exchange(&self, newcomer: &Newcomer<K, V>) -> Option<Share<&Memory>> {
         let (_, held, phase, _) = self.table.find(&newcomer.key)?;
         if !matches!(phase, Phase::Resident | Phase::Clean) {
             return None;
         }
         let more = newcomer.weight.saturating_sub(held);
         // One that grows must fit, one that does not always does: it makes nothing worse.
-        if more == 0 { Some(self.memory.adopt(0)) } else { self.memory.try_take(more) }
+        if more == 0 { Some(self.memory.adopt_here(0)) } else { self.memory.try_take_here(more) }
     }
 
-    fn enter(&self, newcomer: Newcomer<K, V>, share: &mut Share) -> Result<(), Newcomer<K, V>> {
+    fn enter<M: Deref<Target = Memory>>(
+        &self,
+        newcomer: Newcomer<K, V>,
+        share: &mut Share<M>,
+    ) -> Result<(), Newcomer<K, V>> {
         let Newcomer { key, id, weight, value } = newcomer;
-        match self.table.insert(key.clone(), id, weight, &value, share) {
-            Ok(left) => {
+        match self.table.insert(key, id, weight, &value, share) {
+            Ok(Inserted { at, left, many }) => {
                 if let Some(left) = left {
                     drop(self.settle(left));
                 }
                 // Closing may have removed everything just before this came in.
                 if self.closed.load(Acquire)
-                    && let Some(left) = self.table.remove(&key, Some(id))
+                    && let Some((key, left)) = self.table.take_out(at)
                 {
                     drop(self.settle(left));
                     return Err(Newcomer { key, id, weight, value });
                 }
-                self.queue.admit(&self.table, key, id);
+                if many && self.should_learn() {
+                    self.wake_learner.notify_one();
+                }
                 self.shrink();
                 Ok(())
             }
-            Err(_) => Err(Newcomer { key, id, weight, value }),
+            Err(Shortfall(key)) => Err(Newcomer { key, id, weight, value }),
         }
     }
 
@@ -376,7 +383,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Lets a pinned entry be picked again.
     pub(crate) fn unpin(&self, key: &K, id: EntryId) {
         if self.table.unpin(id) {
-            self.queue.admit(&self.table, key.clone(), id);
+            self.queue.admit(&self.table, key, id);
         }
         self.room_in_memory();
     }

@@ -7,6 +7,7 @@ mod closer;
 mod compactor;
 mod demoter;
 mod inserter;
+mod learner;
 mod reclaimer;
 mod restorer;
 mod spiller;
@@ -60,7 +61,7 @@ const STUCK_EVERY: Duration = Duration::from_secs(10);
 /// Everything that the handles and the tasks of one buffer share.
 pub(crate) struct Shared<K: Key, V> {
     pub(crate) table: Table<K, V>,
-    pub(crate) queue: Queue<K>,
+    pub(crate) queue: Queue,
     pub(crate) memory: Arc<Memory>,
     pub(crate) tiers: Vec<Arc<Tier<K>>>,
     pub(crate) codec: Arc<dyn Codec<V>>,
@@ -93,6 +94,7 @@ pub(crate) struct Shared<K: Key, V> {
     /// The slice of the memory limit that is kept for buffers.
     spill_buffers: u64,
     pub(crate) wake_spiller: Notify,
+    pub(crate) wake_learner: Notify,
     last_stuck: Mutex<Option<Instant>>,
     /// Bytes of buffers in use by spills, restores and compactions.
     pub(crate) buffers: AtomicU64,
@@ -102,7 +104,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     #[expect(clippy::too_many_arguments, reason = "the parts of a buffer, put together in one place only")]
     pub(crate) fn new(
         table: Table<K, V>,
-        queue: Queue<K>,
+        queue: Queue,
         memory: Arc<Memory>,
         tiers: Vec<Arc<Tier<K>>>,
         codec: Arc<dyn Codec<V>>,
@@ -133,6 +135,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             pressed: AtomicBool::new(false),
             spill_buffers,
             wake_spiller: Notify::new(),
+            wake_learner: Notify::new(),
             last_stuck: Mutex::default(),
             buffers: 0.into(),
             counters: Counters::default(),
@@ -151,6 +154,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// Starts the tasks that live as long as the buffer.
     pub(crate) fn start(self: &Arc<Self>) {
         self.tasks.spawn(spiller::run(self.clone()));
+        self.tasks.spawn(learner::run(self.clone()));
         for tier in &self.tiers {
             self.tasks.spawn(reclaimer::run(self.clone(), tier.clone()));
             self.tasks.spawn(compactor::run(self.clone(), tier.clone()));
@@ -176,12 +180,15 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 
     /// Deals with what an entry left behind, and hands its value on.
-    pub(crate) fn settle(&self, left: Leftovers<V>) -> Option<Arc<V>> {
+    pub(crate) fn settle(&self, left: Leftovers<'_, V>) -> Option<Arc<V>> {
         if let Some(slot) = left.slot {
             self.queue.forget(slot, left.id);
         }
         if let Some(frame) = left.frame {
             self.bury(frame, left.weight);
+        }
+        if left.sparse {
+            self.wake_learner.notify_one();
         }
         let freed = left.share.is_some();
         drop(left.share);

@@ -53,7 +53,7 @@ impl<K: Key, V: Send + Sync + 'static> InFlight<K, V> {
             if let Some(at) = shared.table.locate(&key, id) {
                 shared.note_clean(key.clone(), at);
             }
-            shared.queue.admit(&shared.table, key, id);
+            shared.queue.admit(&shared.table, &key, id);
             shared.shrink();
         }
         // Bytes that turned out not to be needed go before anybody is woken.
@@ -169,7 +169,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                     if let Some(at) = self.table.locate(&key, id) {
                         self.note_clean(key.clone(), at);
                     }
-                    self.queue.admit(&self.table, key, id);
+                    self.queue.admit(&self.table, &key, id);
                     self.shrink();
                 }
                 Ok(Some(value))

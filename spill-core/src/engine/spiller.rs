@@ -134,12 +134,14 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         None
     }
 
-    /// Lets entries be picked again that no tier took and one may take now. Tiers that are not failing, and
+    /// Before victims are picked: lets the policy know who is there, and entries be picked again that no tier took and
+    /// one may take now. Tiers that are not failing, and
     /// the most room to be had in one of them.
     pub(crate) fn offer_parked(&self) -> (Vec<&Arc<Tier<K>>>, u64) {
         let now = Instant::now();
         let open: Vec<_> = self.tiers.iter().filter(|tier| tier.available(now).is_ok()).collect();
         let room = open.iter().map(|tier| tier.room_to_be_had()).max().unwrap_or_default();
+        self.queue.catch_up(&self.table);
         self.queue.unpark(&self.table, room);
         (open, room)
     }
@@ -174,8 +176,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let mut picked = Evicting::default();
         let (mut total, mut frames, mut next) = (0, 0, 0);
         while picked.freed + total < want && frames + next <= cap && picked.items.len() < most.max(1) {
-            let Some((key, id)) = self.queue.victim(&self.table) else { break };
-            match self.table.begin_spill(key, id) {
+            let Some(victim) = self.queue.victim(&self.table) else { break };
+            match self.table.begin_spill(victim) {
                 Evicted::Put(item) => {
                     total += item.weight;
                     // The next one is likely to be like this one.
@@ -203,14 +205,14 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 if !self.table.is_clean_at(&key, at) {
                     continue;
                 }
-                let Some((key, id, slot)) = self.table.candidate(&key) else {
+                let Some((candidate, slot)) = self.table.candidate(&key) else {
                     pinned.push((key, at));
                     continue;
                 };
                 if let Some(slot) = slot {
-                    self.queue.forget(slot, id);
+                    self.queue.forget(slot, candidate.id);
                 }
-                match self.table.begin_spill(key, id) {
+                match self.table.begin_spill(candidate) {
                     Evicted::Freed { weight } => picked.freed += weight,
                     Evicted::Put(item) => picked.items.push(item),
                     Evicted::Stale => {}
@@ -451,7 +453,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
             }
             let (key, id) = (item.key.clone(), item.id);
             if self.shared.table.end_spill(item, None) == PutEnd::Resident {
-                self.shared.queue.park(&self.shared.table, key, id, need);
+                self.shared.queue.park(&self.shared.table, &key, id, need);
             }
         }
     }
@@ -472,8 +474,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         match self.table.end_spill(item, Some(at)) {
             PutEnd::Spilled | PutEnd::Resident => {}
             PutEnd::Clean => {
-                self.note_clean(key.clone(), at);
-                self.queue.admit(&self.table, key, id);
+                self.queue.admit(&self.table, &key, id);
+                self.note_clean(key, at);
             }
             PutEnd::Gone => self.bury(at, weight),
         }

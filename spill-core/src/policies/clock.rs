@@ -1,7 +1,7 @@
 //! The oldest that was not read since the last look leaves first.
 
 use super::MAX_LOOKS;
-use super::list::{Links, List};
+use crate::list::{Links, List};
 use crate::{Arrival, Marks, Policy, Slot, Touch};
 
 /// FIFO with a second chance: an entry whose turn has come but that was read since is put back as the newest.

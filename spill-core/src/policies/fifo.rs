@@ -1,6 +1,6 @@
 //! The oldest leaves first.
 
-use super::list::{Links, List};
+use crate::list::{Links, List};
 use crate::{Arrival, Marks, Policy, Slot, Touch};
 
 /// First in, first out: the entry that came into memory first leaves first, read or not.

@@ -52,7 +52,6 @@
 mod clock;
 mod fifo;
 mod ghost;
-mod list;
 mod lru;
 mod s3_fifo;
 mod sieve;

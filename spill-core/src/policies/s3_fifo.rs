@@ -3,7 +3,7 @@
 
 use super::MAX_LOOKS;
 use super::ghost::{Ghost, fold};
-use super::list::{Links, List};
+use crate::list::{Links, List};
 use crate::{Arrival, Marks, Policy, Slot, Touch};
 
 /// Reads that carry an entry from the small queue into the main one.

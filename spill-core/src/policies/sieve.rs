@@ -1,7 +1,7 @@
 //! A hand walks over the entries and takes the first that was not read since it last came by.
 
 use super::MAX_LOOKS;
-use super::list::{Links, List};
+use crate::list::{Links, List};
 use crate::{Arrival, Marks, Policy, Slot, Touch};
 
 /// SIEVE: a hand walks from the oldest entry to the newest and round again. It takes the first entry that was

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::{Found, Key, Place, State, Table};
+use super::{Arrived, Entry, Found, Key, Learning, Place, State, Table, is_noted};
 use crate::{EntryId, Slot, Touch, entry::Phase};
 
 impl<K: Key, V> Table<K, V> {
@@ -71,7 +71,7 @@ impl<K: Key, V> Table<K, V> {
     }
 
     /// An entry that could leave memory, and its slot if it has one.
-    pub(crate) fn candidate<Q>(&self, key: &Q) -> Option<(K, EntryId, Option<Slot>)>
+    pub(crate) fn candidate<Q>(&self, key: &Q) -> Option<(Arrived, Option<Slot>)>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -80,12 +80,7 @@ impl<K: Key, V> Table<K, V> {
         let id = entry.id;
         let free = matches!(entry.state.phase(), Phase::Resident | Phase::Clean)
             && !self.pins.lock().contains_key(&id);
-        free.then(|| (entry.key().clone(), id, entry.state.slot()))
-    }
-
-    /// Whether this entry's value is only in memory, and not on its way out.
-    pub(crate) fn is_resident(&self, key: &K, id: EntryId) -> bool {
-        self.find(key).is_some_and(|(there, _, phase, _)| there == id && phase == Phase::Resident)
+        free.then(|| (Arrived { hash: self.hash(key), id }, entry.state.slot()))
     }
 
     /// Whether this frame is the second copy of a value in memory.
@@ -142,15 +137,23 @@ impl<K: Key, V> Table<K, V> {
 
     // ---- for the victim queue
 
-    /// Gives a resident entry its slot; its mark and weight, or `None` if it is not in memory any more.
-    pub(crate) fn set_slot(&self, key: &K, id: EntryId, to: Slot) -> Option<(u64, u64)> {
-        let mut entry = self.map.get_mut(key)?;
-        if entry.id != id {
-            return None;
-        }
+    /// What `look` sees of the entry, if it is there.
+    fn look_at<R>(&self, at: Arrived, look: impl FnOnce(&Entry<V>) -> R) -> Option<R> {
+        let shard = self.map.shards()[self.shard_of(at.hash)].read();
+        shard.get(at.hash, |(_, entry)| entry.get().id == at.id).map(|(_, entry)| look(entry.get()))
+    }
+
+    /// Gives an entry in memory its slot; its mark and weight. `None`: it is not there any more, or,
+    /// `if_noted`, has not been waiting to be learned of.
+    pub(crate) fn set_slot(&self, at: Arrived, to: Slot, if_noted: bool) -> Option<(u64, u64)> {
+        let mut shard = self.map.shards()[self.shard_of(at.hash)].write();
+        let (_, entry) = shard.get_mut(at.hash, |(_, entry)| entry.get().id == at.id)?;
+        let entry = entry.get_mut();
         let weight = entry.weight;
         match &mut entry.state {
-            State::Resident { mark, slot, .. } | State::Clean { mark, slot, .. } => {
+            State::Resident { mark, slot, .. } | State::Clean { mark, slot, .. }
+                if !if_noted || is_noted(*slot) =>
+            {
                 *slot = to.get();
                 Some((self.widen(mark.load(Relaxed)), weight))
             }
@@ -158,28 +161,41 @@ impl<K: Key, V> Table<K, V> {
         }
     }
 
-    pub(crate) fn mark(&self, key: &K, id: EntryId) -> u64 {
-        match self.map.get(key) {
-            Some(entry) if entry.id == id => match &entry.state {
-                State::Resident { mark, .. } | State::Clean { mark, .. } => self.widen(mark.load(Relaxed)),
-                _ => 0,
-            },
+    pub(crate) fn mark(&self, at: Arrived) -> u64 {
+        let mark = self.look_at(at, |entry| match &entry.state {
+            State::Resident { mark, .. } | State::Clean { mark, .. } => self.widen(mark.load(Relaxed)),
             _ => 0,
-        }
+        });
+        mark.unwrap_or_default()
     }
 
-    pub(crate) fn reset_mark(&self, key: &K, id: EntryId, count: u8) {
-        if let Some(entry) = self.map.get(key)
-            && entry.id == id
-            && let State::Resident { mark, .. } | State::Clean { mark, .. } = &entry.state
-            && self.touch != Touch::Stamp
-        {
-            mark.store(count.into(), Relaxed);
-        }
+    pub(crate) fn reset_mark(&self, at: Arrived, count: u8) {
+        self.look_at(at, |entry| {
+            if let State::Resident { mark, .. } | State::Clean { mark, .. } = &entry.state
+                && self.touch != Touch::Stamp
+            {
+                mark.store(count.into(), Relaxed);
+            }
+        });
     }
 
-    /// A hash of the key, equal for equal keys.
-    pub(crate) fn fingerprint(&self, key: &K) -> u64 {
-        self.map.hash_usize(key) as u64
+    /// Whether this entry's value is only in memory, and not on its way out.
+    pub(crate) fn is_resident(&self, at: Arrived) -> bool {
+        self.look_at(at, |entry| entry.state.phase() == Phase::Resident).unwrap_or_default()
+    }
+
+    /// Takes out arrivals to learn of, the oldest of each thread; with `unfinished` even if they are few.
+    pub(crate) fn take_arrivals(&self, unfinished: bool) -> Learning {
+        self.stripes.take(unfinished)
+    }
+
+    /// Each of these was given a slot if it was still there.
+    pub(crate) fn learned(&self, learning: &Learning) {
+        self.stripes.learned(learning);
+    }
+
+    /// Whether arrivals that are gone take much memory.
+    pub(crate) fn has_sparse_arrivals(&self) -> bool {
+        self.stripes.is_sparse()
     }
 }

@@ -12,12 +12,13 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Entry, Evicted, Fetch, Flight, Item, Key, NO_SLOT, Pin, Pinning, Place, PutEnd, Request, State, Table,
+    Arrived, Entry, Evicted, Fetch, Flight, Item, Key, NO_SLOT, Pin, Pinning, Place, PutEnd, Request, State,
+    Table,
 };
 use crate::{
     EntryId, Tally,
     entry::{Effect, Event, Phase, step},
-    ledger::{Leaving, Share},
+    ledger::{Leaving, Memory, Share},
 };
 
 /// An entry that followed its frame.
@@ -29,19 +30,21 @@ pub(crate) struct Moved {
 
 impl<K: Key, V> Table<K, V> {
     /// An entry was picked to leave memory.
-    pub(crate) fn begin_spill(&self, key: K, id: EntryId) -> Evicted<K, V> {
-        let Some(mut entry) = self.map.get_mut(&key) else { return Evicted::Stale };
-        if entry.id != id || self.is_pinned(id) {
-            return Evicted::Stale;
-        }
+    pub(crate) fn begin_spill(&self, picked: Arrived) -> Evicted<K, V> {
+        let Arrived { hash, id } = picked;
+        let mut shard = self.map.shards()[self.shard_of(hash)].write();
+        let found = shard.get_mut(hash, |(_, entry)| entry.get().id == id);
+        let Some((key, entry)) = found.filter(|_| !self.is_pinned(id)) else { return Evicted::Stale };
+        let entry = entry.get_mut();
         let (phase, weight) = (entry.state.phase(), entry.weight);
         let Some((next, _)) = step(phase, Event::Evict) else { return Evicted::Stale };
         match &entry.state {
-            State::Resident { value, mark, .. } => {
-                let (value, mark) = (value.clone(), mark.load(Relaxed));
+            State::Resident { value, mark, slot } => {
+                self.stripes.forget(*slot);
+                let (key, value, mark) = (key.clone(), value.clone(), mark.load(Relaxed));
                 entry.state = State::Spilling { value: value.clone(), touched: 0.into(), mark };
                 self.moved(phase, next, weight);
-                drop(entry);
+                drop(shard);
                 let leaving = Some(Leaving::new(self.memory.adopt(weight)));
                 Evicted::Put(Item {
                     key,
@@ -57,9 +60,9 @@ impl<K: Key, V> Table<K, V> {
             }
             State::Clean { value, at, .. } => {
                 let (value, at) = (value.clone(), *at);
-                let share = self.leave_memory(&mut entry, &value, at);
+                let share = self.leave_memory(entry, &value, at);
                 self.moved(phase, next, weight);
-                drop(entry);
+                drop(shard);
                 // After the lock: dropping the value runs foreign code, freeing the weight wakes others.
                 drop((value, share));
                 Evicted::Freed { weight }
@@ -128,9 +131,9 @@ impl<K: Key, V> Table<K, V> {
             return None;
         }
         let old = std::mem::replace(&mut entry.weight, weight);
-        share.join(self.memory.adopt(old));
-        share.split(weight).into_entry();
-        self.replaced(phase, old, phase, weight);
+        share.join(self.memory.adopt_here(old));
+        share.leave_to_entry(weight);
+        self.stripes.replaced(phase, old, phase, weight);
         if let Some(pin) = self.pins.lock().get_mut(&id) {
             pin.weight = weight;
         }
@@ -138,14 +141,14 @@ impl<K: Key, V> Table<K, V> {
     }
 
     /// The value goes, its frame stays. The weight comes back as a share, to be dropped after the lock.
-    fn leave_memory(&self, entry: &mut Entry<V>, value: &Arc<V>, at: Place) -> Share {
+    fn leave_memory(&self, entry: &mut Entry<V>, value: &Arc<V>, at: Place) -> Share<&Memory> {
         // Besides the entry's own and this one: somebody outside has it, and may lend it to us again.
         let held = Arc::strong_count(value) > 2;
         if held {
             self.hold(entry.id, value);
         }
         entry.state = State::Spilled { at, held };
-        self.memory.adopt(entry.weight)
+        self.memory.adopt_here(entry.weight)
     }
 
     fn hold(&self, id: EntryId, value: &Arc<V>) {

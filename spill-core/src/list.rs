@@ -17,16 +17,16 @@ struct Link {
 
 /// The links of all slots.
 #[derive(Debug, Default)]
-pub(super) struct Links(Vec<Link>);
+pub(crate) struct Links(Vec<Link>);
 
 impl Links {
     /// Whether the slot is in a list.
-    pub(super) fn holds(&self, slot: Slot) -> bool {
+    pub(crate) fn holds(&self, slot: Slot) -> bool {
         self.0.get(slot.index()).is_some_and(|link| link.newer != LOOSE)
     }
 
     /// The neighbour that came after.
-    pub(super) fn newer(&self, slot: Slot) -> Option<Slot> {
+    pub(crate) fn newer(&self, slot: Slot) -> Option<Slot> {
         some(self.0[slot.index()].newer)
     }
 
@@ -40,7 +40,7 @@ impl Links {
 
 /// One list, oldest to newest.
 #[derive(Debug)]
-pub(super) struct List {
+pub(crate) struct List {
     oldest: u32,
     newest: u32,
     len: usize,
@@ -53,16 +53,20 @@ impl Default for List {
 }
 
 impl List {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn oldest(&self) -> Option<Slot> {
+    pub(crate) fn oldest(&self) -> Option<Slot> {
         some(self.oldest)
     }
 
+    pub(crate) fn newest(&self) -> Option<Slot> {
+        some(self.newest)
+    }
+
     /// Adds a slot that is in no list.
-    pub(super) fn push(&mut self, links: &mut Links, slot: Slot) {
+    pub(crate) fn push(&mut self, links: &mut Links, slot: Slot) {
         debug_assert!(!links.holds(slot), "{slot:?} is in a list");
         links.set(slot, Link { older: self.newest, newer: END });
         match some(self.newest) {
@@ -74,7 +78,7 @@ impl List {
     }
 
     /// Takes out a slot that is in this list.
-    pub(super) fn remove(&mut self, links: &mut Links, slot: Slot) {
+    pub(crate) fn remove(&mut self, links: &mut Links, slot: Slot) {
         debug_assert!(links.holds(slot), "{slot:?} is in no list");
         let Link { older, newer } = links.0[slot.index()];
         match some(older) {
@@ -90,7 +94,7 @@ impl List {
     }
 
     /// Makes a slot of this list its newest.
-    pub(super) fn renew(&mut self, links: &mut Links, slot: Slot) {
+    pub(crate) fn renew(&mut self, links: &mut Links, slot: Slot) {
         self.remove(links, slot);
         self.push(links, slot);
     }
