@@ -210,7 +210,7 @@ mod tests {
 
     fn insert<'a>(table: &'a Entries, memory: &Arc<Memory>, key: u64) -> Option<Leftovers<'a, u64>> {
         let mut share = memory.try_take(1).unwrap();
-        let inserted = table.insert(key, table.new_id(), 1, &Arc::new(key), &mut share).unwrap();
+        let inserted = table.insert(key, table.new_id(), 1, Arc::new(key), &mut share).unwrap();
         inserted.left
     }
 

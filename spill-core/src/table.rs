@@ -292,9 +292,9 @@ pub(crate) struct Inserted<'a, V> {
     pub(crate) many: bool,
 }
 
-/// An insert that its share does not pay for: what was there went meanwhile. The key comes back.
+/// An insert that its share does not pay for: what was there went meanwhile. Key and value come back.
 #[derive(Debug)]
-pub(crate) struct Shortfall<K>(pub(crate) K);
+pub(crate) struct Shortfall<K, V>(pub(crate) K, pub(crate) Arc<V>);
 
 /// A heavy insert whose caller does not wait for it any more.
 #[derive(Debug)]
@@ -410,20 +410,20 @@ impl<K: Key, V> Table<K, V> {
         key: K,
         id: EntryId,
         weight: u64,
-        value: &Arc<V>,
+        value: Arc<V>,
         share: &mut Share<M>,
-    ) -> Result<Inserted<'_, V>, Shortfall<K>> {
+    ) -> Result<Inserted<'_, V>, Shortfall<K, V>> {
         let hash = self.hash(&key);
-        let (at, value) = (Arrived { hash, id }, value.clone());
-        let resident = |slot| State::Resident { value, mark: self.first_mark().into(), slot };
+        let at = Arrived { hash, id };
+        let resident = |value, slot| State::Resident { value, mark: self.first_mark().into(), slot };
         let mut shard = self.map.shards()[self.shard_of(hash)].write();
         let Some((_, present)) = shard.get_mut(hash, |(there, _)| *there == key) else {
             if share.bytes() < weight {
-                return Err(Shortfall(key));
+                return Err(Shortfall(key, value));
             }
             share.leave_to_entry(weight);
             let (slot, many) = self.stripes.arrived(at, weight, (Phase::Absent, 0), NO_SLOT);
-            let entry = Entry { id, weight, state: resident(slot) };
+            let entry = Entry { id, weight, state: resident(value, slot) };
             shard.insert(hash, (key, SharedValue::new(entry)), |(key, _)| self.hash(key));
             return Ok(Inserted { at, left: None, many });
         };
@@ -432,13 +432,13 @@ impl<K: Key, V> Table<K, V> {
         let effects = step(phase, Event::Insert).map_or(&[][..], |(_, effects)| effects);
         let pays = if effects.contains(&Effect::FreeWeight) { held } else { 0 };
         if share.bytes() + pays < weight {
-            return Err(Shortfall(key));
+            return Err(Shortfall(key, value));
         }
         share.join(self.memory.adopt_here(pays));
         share.leave_to_entry(weight);
         let from = (phase, held);
         let (slot, many) = self.stripes.arrived(at, weight, from, present.state.kept_slot());
-        let old = std::mem::replace(present, Entry { id, weight, state: resident(slot) });
+        let old = std::mem::replace(present, Entry { id, weight, state: resident(value, slot) });
         drop(shard);
         let mut left = self.leftovers(old, effects);
         if let Some(joined_above) = left.share.take() {

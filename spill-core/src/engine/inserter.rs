@@ -100,17 +100,18 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         share: &mut Share<M>,
     ) -> Result<(), Newcomer<K, V>> {
         let Newcomer { key, id, weight, value } = newcomer;
-        match self.table.insert(key, id, weight, &value, share) {
+        match self.table.insert(key, id, weight, value, share) {
             Ok(Inserted { at, left, many }) => {
                 if let Some(left) = left {
                     drop(self.settle(left));
                 }
-                // Closing may have removed everything just before this came in.
+                // Closing may have removed everything just before this came in. One that was spilled meanwhile has been
+                // inserted, and closing removes it.
                 if self.closed.load(Acquire)
                     && let Some((key, left)) = self.table.take_out(at)
                 {
-                    drop(self.settle(left));
-                    return Err(Newcomer { key, id, weight, value });
+                    let back = self.settle(left).map(|value| Newcomer { key, id, weight, value });
+                    return back.map_or(Ok(()), Err);
                 }
                 if many && self.should_learn() {
                     self.wake_learner.notify_one();
@@ -118,7 +119,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 self.shrink();
                 Ok(())
             }
-            Err(Shortfall(key)) => Err(Newcomer { key, id, weight, value }),
+            Err(Shortfall(key, value)) => Err(Newcomer { key, id, weight, value }),
         }
     }
 
