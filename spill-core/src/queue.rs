@@ -74,7 +74,7 @@ impl Queue {
 
     /// An entry can be picked from now on, if it is in memory still.
     pub(crate) fn admit<K: Key, V>(&self, table: &Table<K, V>, key: &K, id: EntryId) {
-        self.inner.lock().admit(table, Arrived { hash: table.hash(key), id }, false);
+        self.inner.lock().admit(table, Arrived { hash: table.hash(key), id });
     }
 
     /// Tells the policy of arrivals it has not heard of, the oldest of each thread; with `unfinished` even if they
@@ -84,7 +84,9 @@ impl Queue {
         let learning = table.take_arrivals(unfinished);
         for some in learning.arrived.chunks(LEARNED_AT_ONCE) {
             let mut inner = self.inner.lock();
-            some.iter().for_each(|arrived| inner.admit(table, *arrived, true));
+            for (arrived, noted) in some {
+                inner.place(|slot| table.learn_slot(arrived.hash, *noted, slot));
+            }
         }
         table.learned(&learning);
         learning.arrived.len()
@@ -141,7 +143,7 @@ impl Queue {
             inner.parked.first_entry().filter(|entry| entry.key().0 <= room.min(NEVER - 1))
         {
             let ((_, id), hash) = first.remove_entry();
-            inner.admit(table, Arrived { hash, id }, false);
+            inner.admit(table, Arrived { hash, id });
             any = true;
         }
         any
@@ -154,7 +156,12 @@ impl Queue {
 }
 
 impl Inner {
-    fn admit<K: Key, V>(&mut self, table: &Table<K, V>, arrived: Arrived, if_noted: bool) {
+    fn admit<K: Key, V>(&mut self, table: &Table<K, V>, candidate: Arrived) {
+        self.place(|slot| Some((candidate, table.set_slot(candidate, slot)?)));
+    }
+
+    /// Gives a slot to an entry that takes it.
+    fn place(&mut self, take: impl FnOnce(Slot) -> Option<(Arrived, Arrival)>) {
         let slot = match self.free.pop() {
             Some(slot) => Slot::new(slot),
             None => {
@@ -164,12 +171,12 @@ impl Inner {
                 Slot::new(slot.unsigned_abs())
             }
         };
-        let Some((tick, weight)) = table.set_slot(arrived, slot, if_noted) else {
+        let Some((candidate, arrival)) = take(slot) else {
             self.free.push(slot.get());
             return;
         };
-        self.candidates[slot.index()] = Some(arrived);
-        self.policy.admit(&Arrival { slot, weight, fingerprint: arrived.hash, tick });
+        self.candidates[slot.index()] = Some(candidate);
+        self.policy.admit(&arrival);
     }
 
     fn victim<K: Key, V>(&mut self, table: &Table<K, V>) -> Option<Arrived> {
@@ -210,7 +217,7 @@ mod tests {
 
     fn insert<'a>(table: &'a Entries, memory: &Arc<Memory>, key: u64) -> Option<Leftovers<'a, u64>> {
         let mut share = memory.try_take(1).unwrap();
-        let inserted = table.insert(key, table.new_id(), 1, Arc::new(key), &mut share).unwrap();
+        let inserted = table.insert(key, table.new_id(), 1, Arc::new(key), &mut share, false).unwrap();
         inserted.left
     }
 

@@ -404,7 +404,8 @@ impl<K: Key, V> Table<K, V> {
         self.map.determine_shard(hash as usize)
     }
 
-    /// Puts a value under a key if `share`, together with what the present entry holds, pays for it.
+    /// Puts a value under a key if `share`, together with what the present entry holds, pays for it; with `more`
+    /// also if the ledger has the rest at once.
     pub(crate) fn insert<M: Deref<Target = Memory>>(
         &self,
         key: K,
@@ -412,17 +413,17 @@ impl<K: Key, V> Table<K, V> {
         weight: u64,
         value: Arc<V>,
         share: &mut Share<M>,
+        more: bool,
     ) -> Result<Inserted<'_, V>, Shortfall<K, V>> {
         let hash = self.hash(&key);
         let at = Arrived { hash, id };
         let resident = |value, slot| State::Resident { value, mark: self.first_mark().into(), slot };
         let mut shard = self.map.shards()[self.shard_of(hash)].write();
         let Some((_, present)) = shard.get_mut(hash, |(there, _)| *there == key) else {
-            if share.bytes() < weight {
+            if !self.pay(share, weight, 0, more) {
                 return Err(Shortfall(key, value));
             }
-            share.leave_to_entry(weight);
-            let (slot, many) = self.stripes.arrived(at, weight, (Phase::Absent, 0), NO_SLOT);
+            let (slot, many) = self.stripes.arrived(at, weight, (Phase::Absent, 0));
             let entry = Entry { id, weight, state: resident(value, slot) };
             shard.insert(hash, (key, SharedValue::new(entry)), |(key, _)| self.hash(key));
             return Ok(Inserted { at, left: None, many });
@@ -430,14 +431,18 @@ impl<K: Key, V> Table<K, V> {
         let present = present.get_mut();
         let (phase, held) = (present.state.phase(), present.weight);
         let effects = step(phase, Event::Insert).map_or(&[][..], |(_, effects)| effects);
-        let pays = if effects.contains(&Effect::FreeWeight) { held } else { 0 };
-        if share.bytes() + pays < weight {
+        let there = if effects.contains(&Effect::FreeWeight) { held } else { 0 };
+        if !self.pay(share, weight, there, more) {
             return Err(Shortfall(key, value));
         }
-        share.join(self.memory.adopt_here(pays));
-        share.leave_to_entry(weight);
-        let from = (phase, held);
-        let (slot, many) = self.stripes.arrived(at, weight, from, present.state.kept_slot());
+        let slot = present.state.kept_slot();
+        let (slot, many) = if is_noted(slot) {
+            // Its note is good for this one as well.
+            self.stripes.replaced(phase, held, Phase::Resident, weight);
+            (slot, false)
+        } else {
+            self.stripes.arrived(at, weight, (phase, held))
+        };
         let old = std::mem::replace(present, Entry { id, weight, state: resident(value, slot) });
         drop(shard);
         let mut left = self.leftovers(old, effects);
@@ -445,6 +450,25 @@ impl<K: Key, V> Table<K, V> {
             joined_above.into_entry();
         }
         Ok(Inserted { at, left: Some(left), many })
+    }
+
+    /// Takes the price of an entry out of `share` and of what is there, and with `more` out of what is free.
+    fn pay<M: Deref<Target = Memory>>(
+        &self,
+        share: &mut Share<M>,
+        price: u64,
+        there: u64,
+        more: bool,
+    ) -> bool {
+        let short = price.saturating_sub(share.bytes().saturating_add(there));
+        if short > 0 {
+            let rest = if more { self.memory.try_take_here(short) } else { None };
+            let Some(rest) = rest else { return false };
+            share.join(rest);
+        }
+        share.join(self.memory.adopt_here(there));
+        share.leave_to_entry(price);
+        true
     }
 
     /// Puts a heavy entry, whose value is in a tier already, under its key. `Err`: its caller has given up.

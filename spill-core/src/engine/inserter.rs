@@ -76,31 +76,18 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     /// Inserts if that needs no waiting. `Err` gives the newcomer back.
     pub(crate) fn insert_now(&self, newcomer: Newcomer<K, V>) -> Result<(), Newcomer<K, V>> {
-        let share = self.memory.try_take_here(newcomer.weight);
-        let Some(mut share) = share.or_else(|| self.exchange(&newcomer)) else {
-            return Err(newcomer);
-        };
-        self.enter(newcomer, &mut share)
-    }
-
-    /// For an overwrite of a resident value, what is there pays for most of it.
-    fn exchange(&self, newcomer: &Newcomer<K, V>) -> Option<Share<&Memory>> {
-        let (_, held, phase, _) = self.table.find(&newcomer.key)?;
-        if !matches!(phase, Phase::Resident | Phase::Clean) {
-            return None;
-        }
-        let more = newcomer.weight.saturating_sub(held);
-        // One that grows must fit, one that does not always does: it makes nothing worse.
-        if more == 0 { Some(self.memory.adopt_here(0)) } else { self.memory.try_take_here(more) }
+        // For an overwrite, what is there pays for most of it: one that grows must fit, one that does not always does.
+        self.enter(newcomer, &mut self.memory.adopt_here(0), true)
     }
 
     fn enter<M: Deref<Target = Memory>>(
         &self,
         newcomer: Newcomer<K, V>,
         share: &mut Share<M>,
+        more: bool,
     ) -> Result<(), Newcomer<K, V>> {
         let Newcomer { key, id, weight, value } = newcomer;
-        match self.table.insert(key, id, weight, value, share) {
+        match self.table.insert(key, id, weight, value, share, more) {
             Ok(Inserted { at, left, many }) => {
                 if let Some(left) = left {
                     drop(self.settle(left));
@@ -151,7 +138,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                     continue;
                 }
             };
-            match self.enter(newcomer, &mut share) {
+            match self.enter(newcomer, &mut share, false) {
                 Ok(()) => return Ok(()),
                 // What was there went meanwhile, so more is needed. Nothing is held on to while waiting for it:
                 // two that hold a part each could wait for ever.
@@ -219,7 +206,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 (Some(Refusal::RuntimeGone), _) => return Err(Error::RuntimeGone { operation: "insert" }),
                 (_, OnFull::Keep) => {
                     let mut share = self.memory.take_over(newcomer.weight);
-                    return self.enter(newcomer, &mut share).map(|()| None).map_err(|_| self.gone("insert"));
+                    return self
+                        .enter(newcomer, &mut share, false)
+                        .map(|()| None)
+                        .map_err(|_| self.gone("insert"));
                 }
                 (_, OnFull::Wait(_)) if !self.tiers.is_empty() => {}
                 _ => return Err(self.full(&newcomer, newcomer.weight, attempt.last.as_ref())),

@@ -9,8 +9,8 @@ use std::{
     },
 };
 
-use super::{Arrived, Entry, Found, Key, Learning, Place, State, Table, is_noted};
-use crate::{EntryId, Slot, Touch, entry::Phase};
+use super::{Arrived, Entry, Found, Key, Learning, Place, State, Table};
+use crate::{Arrival, EntryId, Slot, Touch, entry::Phase};
 
 impl<K: Key, V> Table<K, V> {
     /// Looks a key up as a reader: leaves the policy's mark.
@@ -143,22 +143,32 @@ impl<K: Key, V> Table<K, V> {
         shard.get(at.hash, |(_, entry)| entry.get().id == at.id).map(|(_, entry)| look(entry.get()))
     }
 
-    /// Gives an entry in memory its slot; its mark and weight. `None`: it is not there any more, or,
-    /// `if_noted`, has not been waiting to be learned of.
-    pub(crate) fn set_slot(&self, at: Arrived, to: Slot, if_noted: bool) -> Option<(u64, u64)> {
-        let mut shard = self.map.shards()[self.shard_of(at.hash)].write();
-        let (_, entry) = shard.get_mut(at.hash, |(_, entry)| entry.get().id == at.id)?;
-        let entry = entry.get_mut();
-        let weight = entry.weight;
-        match &mut entry.state {
-            State::Resident { mark, slot, .. } | State::Clean { mark, slot, .. }
-                if !if_noted || is_noted(*slot) =>
-            {
-                *slot = to.get();
-                Some((self.widen(mark.load(Relaxed)), weight))
-            }
-            _ => None,
-        }
+    /// Gives an entry in memory its slot; what the policy wants to know. `None`: it is not in memory any more.
+    pub(crate) fn set_slot(&self, at: Arrived, to: Slot) -> Option<Arrival> {
+        self.give_slot(at.hash, |entry| entry.id == at.id, to).map(|(_, arrival)| arrival)
+    }
+
+    /// The same for one that arrived and was given the slot `noted`: the value that is there by now.
+    pub(crate) fn learn_slot(&self, hash: u64, noted: u32, to: Slot) -> Option<(Arrived, Arrival)> {
+        self.give_slot(hash, |entry| entry.state.kept_slot() == noted, to)
+    }
+
+    fn give_slot(
+        &self,
+        hash: u64,
+        mut is_it: impl FnMut(&Entry<V>) -> bool,
+        to: Slot,
+    ) -> Option<(Arrived, Arrival)> {
+        let mut shard = self.map.shards()[self.shard_of(hash)].write();
+        let (_, entry) = shard.get_mut(hash, |(_, entry)| is_it(entry.get()))?;
+        let Entry { id, weight, state } = entry.get_mut();
+        let (State::Resident { mark, slot, .. } | State::Clean { mark, slot, .. }) = state else {
+            return None;
+        };
+        *slot = to.get();
+        let tick = self.widen(mark.load(Relaxed));
+        let arrival = Arrival { slot: to, weight: *weight, fingerprint: hash, tick };
+        Some((Arrived { hash, id: *id }, arrival))
     }
 
     pub(crate) fn mark(&self, at: Arrived) -> u64 {

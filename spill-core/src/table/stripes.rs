@@ -31,8 +31,9 @@ struct Stripe {
 /// Arrivals that the victim queue is learning of.
 #[derive(Debug, Default)]
 pub(crate) struct Learning {
-    /// Oldest first.
-    pub(crate) arrived: Vec<Arrived>,
+    /// Oldest first, and the slot that each was given: an entry that has another slot by now was learned of, or is
+    /// another one.
+    pub(crate) arrived: Vec<(Arrived, u32)>,
     /// Where they were noted.
     chunks: Vec<(usize, u32)>,
 }
@@ -50,27 +51,19 @@ impl Stripes {
 
     /// An entry of one phase and weight became one of another.
     pub(super) fn replaced(&self, from: Phase, old: u64, to: Phase, new: u64) {
-        self.0.own().lock().replaced(from, old, to, new);
+        if (from, old) != (to, new) {
+            self.0.own().lock().replaced(from, old, to, new);
+        }
     }
 
-    /// A value became resident, in place of one of this phase, weight and slot. Its slot for now, and whether it
-    /// is time for somebody to learn of arrivals.
-    pub(super) fn arrived(
-        &self,
-        arrived: Arrived,
-        weight: u64,
-        from: (Phase, u64),
-        slot: u32,
-    ) -> (u32, bool) {
-        self.forget(slot);
+    /// A value became resident, in place of one of this phase and weight. Its slot for now, and whether it is time
+    /// for somebody to learn of arrivals.
+    pub(super) fn arrived(&self, arrived: Arrived, weight: u64, from: (Phase, u64)) -> (u32, bool) {
         let (number, stripe) = self.0.numbered();
         let mut stripe = stripe.lock();
         stripe.replaced(from.0, from.1, Phase::Resident, weight);
         let (chunk, full) = stripe.arrivals.note(arrived);
-        debug_assert!(number < STRIPES && chunk < 1 << CHUNK_BITS);
-        #[expect(clippy::cast_possible_truncation, reason = "less than 16")]
-        let slot = NOTED | (number as u32) << CHUNK_BITS | chunk;
-        (slot, full)
+        (slot_of(number, chunk), full)
     }
 
     /// An entry was removed. Whether stale notes take much memory.
@@ -99,11 +92,12 @@ impl Stripes {
         for (number, stripe) in self.0.iter().enumerate() {
             if let Some((chunk, notes)) = stripe.lock().arrivals.take(unfinished) {
                 learning.chunks.push((number, chunk));
-                learning.arrived.extend(notes);
+                let slot = slot_of(number, chunk);
+                learning.arrived.extend(notes.into_iter().map(|arrived| (arrived, slot)));
             }
         }
         if learning.chunks.len() > 1 {
-            learning.arrived.sort_unstable_by_key(|arrived| arrived.id);
+            learning.arrived.sort_unstable_by_key(|(arrived, _)| arrived.id);
         }
         learning
     }
@@ -135,6 +129,12 @@ impl Stripe {
 /// Whether a slot says that its entry was noted as an arrival.
 pub(super) fn is_noted(slot: u32) -> bool {
     slot & NOTED != 0 && slot != NO_SLOT
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "less than 16 stripes")]
+fn slot_of(stripe: usize, chunk: u32) -> u32 {
+    debug_assert!(stripe < STRIPES && chunk < 1 << CHUNK_BITS);
+    NOTED | (stripe as u32) << CHUNK_BITS | chunk
 }
 
 /// The stripe and the chunk where an entry was noted.
