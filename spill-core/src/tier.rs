@@ -6,7 +6,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::*},
+        atomic::{AtomicBool, AtomicU64, Ordering::*},
     },
     time::Duration,
 };
@@ -49,6 +49,8 @@ pub(crate) struct Tier<K> {
     /// they are taken out: most have become something else by then.
     clean: Mutex<VecDeque<(K, Place)>>,
     next_blob: AtomicU64,
+    /// The last try to delete blobs failed: they are tried again, but nobody waits for that.
+    deletes_fail: AtomicBool,
     /// Wakes the task that deletes this tier's dead blobs.
     pub(crate) wake_deleter: Notify,
     /// Wakes the task that compacts this tier's worn blobs.
@@ -120,6 +122,7 @@ impl<K> Tier<K> {
             health: Mutex::default(),
             clean: Mutex::default(),
             next_blob: 0.into(),
+            deletes_fail: false.into(),
             wake_deleter: Notify::new(),
             wake_compactor: Notify::new(),
             wake_demoter: Notify::new(),
@@ -244,6 +247,16 @@ impl<K> Tier<K> {
         self.blobs.lock().doom(doomed);
         // Whoever was to delete it may have looked meanwhile and found nothing.
         self.wake_deleter.notify_one();
+    }
+
+    /// Notes whether blobs could be deleted; says what it was before.
+    pub(crate) fn set_deletes_fail(&self, fail: bool) -> bool {
+        self.deletes_fail.swap(fail, Relaxed)
+    }
+
+    /// Whether what is dead as a whole stays for now.
+    pub(crate) fn deletes_fail(&self) -> bool {
+        self.deletes_fail.load(Relaxed)
     }
 
     /// A blob that may be in the store although it is not entered: it has to be deleted like a dead one.

@@ -284,6 +284,11 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, self.reading_kib)
     }
 
+    /// The most bytes that compacting reads at once with dead frames among them.
+    pub(crate) fn compaction_step(&self) -> u64 {
+        (u64::from(self.reading_kib) * 1024 / 4).min(compactor::LONGEST_STEP)
+    }
+
     /// Counts buffer bytes until the guard is dropped.
     pub(crate) fn buffered(self: &Arc<Self>, bytes: u64) -> Buffered<K, V> {
         self.buffers.fetch_add(bytes, Relaxed);

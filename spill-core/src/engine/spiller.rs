@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    INLINE_ENCODE, Shared, reclaimer,
+    INLINE_ENCODE, Shared, compactor, reclaimer,
     stage::{Framed, Framing, Staged, blob, stage},
     written::Written,
 };
@@ -283,6 +283,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
     async fn spill_to(&mut self, tier: &Arc<Tier<K>>, items: Vec<Item<K, V>>) -> Vec<Item<K, V>> {
         let (mut left, mut refused) = (items, Vec::new());
         while !left.is_empty() {
+            compactor::keep_up(self.shared, tier).await;
             if tier.quota.levels().room() < frame_len(0)
                 && !reclaimer::make_room(self.shared, tier, frame_len(0)).await
             {
