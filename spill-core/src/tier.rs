@@ -1,5 +1,7 @@
 //! One tier: its store, its quota, its health, and the books of its blobs.
 
+mod compressing;
+
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -16,11 +18,11 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
+pub(crate) use self::compressing::Compressing;
 use crate::{
     BlobId, Payload, Share, Store, StoreError, StoreErrorKind, Stored,
     blobs::{Blob, Blobs, Doomed},
     chance::mix,
-    frame::Compression,
     ledger::Quota,
     table::Place,
 };
@@ -37,7 +39,7 @@ pub(crate) struct Tier<K> {
     pub(crate) index: u8,
     pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) compression: Compression,
+    pub(crate) compressing: Compressing,
     pub(crate) quota: Arc<Quota>,
     /// At most this many bytes of frames in one blob, unless one value alone has more.
     pub(crate) batch_bytes: usize,
@@ -104,7 +106,7 @@ impl<K> Tier<K> {
         name: Arc<str>,
         store: Arc<dyn Store>,
         limits: TierLimits,
-        compression: Compression,
+        compressing: Compressing,
     ) -> Self {
         let mut blobs = Blobs::default();
         if limits.demote_at.is_some() {
@@ -114,7 +116,7 @@ impl<K> Tier<K> {
             index,
             name,
             store,
-            compression,
+            compressing,
             quota: Quota::new(limits.max_spill),
             batch_bytes: limits.batch_bytes,
             batch_entries: limits.batch_entries,

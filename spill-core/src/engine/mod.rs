@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Blobs that are written at the same time. Two keep the disk busy while the next batch is made.
-const SPILLS_AT_ONCE: usize = 2;
+pub(crate) const SPILLS_AT_ONCE: usize = 2;
 
 /// Values of up to this many bytes together are encoded and compressed on the spot: handing them to a blocking
 /// thread would cost more (7 to 50 µs), and it keeps a runtime thread for less than about 0.1 ms.
