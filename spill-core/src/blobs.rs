@@ -75,6 +75,22 @@ pub(crate) struct Worn<K> {
     age: u64,
 }
 
+/// What is taken out of the books to be compacted together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bite {
+    /// Only blobs of which less than this is alive, in thousandths.
+    pub(crate) alive_below: u64,
+    /// The most live bytes of a blob.
+    pub(crate) longest: u64,
+    /// The most of several.
+    pub(crate) together: u64,
+    /// The most live frames of several.
+    pub(crate) frames: usize,
+}
+
+/// The most blobs that become one.
+const MOST_TOGETHER: usize = 16;
+
 impl<K> Blob<K> {
     /// A blob of these frames, in this order, all of them live. `None` when they are too many or too long
     /// for one blob.
@@ -176,6 +192,8 @@ pub(crate) struct Blobs<K> {
     doomed: Vec<Doomed>,
     /// Blobs with both live and dead frames.
     worn: BTreeSet<u32>,
+    /// Bytes of the dead frames in these, without what was punched out.
+    worn_garbage: u64,
     /// Age and index of blobs that had live frames when they were entered, if anybody asks for the oldest.
     by_age: Option<BTreeSet<(u64, u32)>>,
     totals: Holdings,
@@ -188,6 +206,7 @@ impl<K> Default for Blobs<K> {
             free: Vec::new(),
             doomed: Vec::new(),
             worn: BTreeSet::new(),
+            worn_garbage: 0,
             by_age: None,
             totals: Holdings::default(),
         }
@@ -270,8 +289,11 @@ impl<K> Blobs<K> {
         }
         if worn {
             self.worn.insert(index);
+            self.worn_garbage += bytes;
         } else {
             self.worn.remove(&index);
+            // The frame that just died was never counted here.
+            self.worn_garbage -= blob.garbage() - bytes;
         }
         (bytes, doomed)
     }
@@ -323,27 +345,49 @@ impl<K> Blobs<K> {
         blob.punched += bytes;
         let allocated = bytes.min(blob.stored.allocated);
         blob.stored.allocated -= allocated;
+        if blob.live > 0 {
+            self.worn_garbage -= bytes;
+        }
         self.totals.punched += bytes;
         self.totals.allocated -= allocated;
         bytes
     }
 
-    /// The blob with the smallest live share among those whose live frames fit in `room`, if that share is
-    /// below `most` thousandths.
-    pub(crate) fn most_worn(&self, room: u64, most: u64) -> Option<u32> {
-        let share = |blob: &Blob<K>| blob.live_bytes * 1000 / (blob.stored.bytes - blob.punched).max(1);
-        self.worn
-            .iter()
-            .filter_map(|index| Some((*index, self.slots[*index as usize].as_ref()?)))
-            .filter(|(_, blob)| {
-                blob.live_bytes <= room && !blob.damaged && !blob.moving && share(blob) < most
-            })
-            .min_by_key(|(_, blob)| share(blob))
-            .map(|(index, _)| index)
+    /// Bytes of dead frames in blobs with live ones: what only compacting or punching gives back.
+    pub(crate) fn worn_garbage(&self) -> u64 {
+        self.worn_garbage
+    }
+
+    /// The blob with the smallest live share, and the next ones as far as their live frames go with its into one
+    /// blob. Each is kept from being deleted until [`close`](Self::close). In books that keep the order of age only
+    /// one: frames of different age do not go together.
+    pub(crate) fn take_worn(&mut self, bite: &Bite) -> Vec<Worn<K>> {
+        let eligible = self.worn.iter().filter_map(|index| {
+            let blob = self.slots[*index as usize].as_ref()?;
+            let share = blob.live_bytes * 1000 / (blob.stored.bytes - blob.punched).max(1);
+            let fits = blob.live_bytes <= bite.longest && !blob.damaged && !blob.moving;
+            (fits && share < bite.alive_below).then_some((share, *index, blob.live_bytes, blob.live as usize))
+        });
+        let mut eligible: Vec<_> = eligible.collect();
+        let most = if self.by_age.is_some() { 1 } else { MOST_TOGETHER };
+        if eligible.len() > most {
+            eligible.select_nth_unstable(most);
+            eligible.truncate(most);
+        }
+        eligible.sort_unstable();
+        let (mut total, mut frames) = (0, 0);
+        let together = eligible.iter().take_while(|(_, _, bytes, live)| {
+            let is_first = frames == 0;
+            total += bytes;
+            frames += live;
+            is_first || (total <= bite.together && frames <= bite.frames)
+        });
+        let together: Vec<u32> = together.map(|(_, index, ..)| *index).collect();
+        together.into_iter().filter_map(|index| self.wear_of(index)).collect()
     }
 
     /// What compacting a blob takes. Keeps it from being deleted until [`close`](Self::close).
-    pub(crate) fn wear_of(&mut self, index: u32) -> Option<Worn<K>> {
+    fn wear_of(&mut self, index: u32) -> Option<Worn<K>> {
         let blob = self.get(index).filter(|blob| !blob.doomed)?;
         blob.readers += 1;
         Some(Worn {

@@ -8,14 +8,14 @@ use crate::{
     CapacityPolicy, Codec, Compressor, FixedBudget, Layer, Observer, OnFull, Policy, Share, SpillBuffer,
     Store, Weigher,
     chance::random,
-    engine::{Shared, Tasks, Watchers},
+    engine::{SPILLS_AT_ONCE, Shared, Tasks, Watchers},
     format_bytes,
-    frame::{Compression, frame_len},
+    frame::frame_len,
     ledger::Memory,
     policies::S3Fifo,
     queue::Queue,
     table::{Key, MAX_FRAMES, MAX_TIERS, Table},
-    tier::{Tier, TierLimits},
+    tier::{Compressing, Tier, TierLimits},
 };
 
 /// The most the slice for buffers has unless it is set.
@@ -114,9 +114,35 @@ pub struct TierSpec {
     name: Option<String>,
     max_spill: Option<u64>,
     demote_at: Option<Share>,
-    compressor: Option<Arc<dyn Compressor>>,
+    compress: Compress,
     batch_bytes: Option<u64>,
     batch_entries: Option<usize>,
+}
+
+/// How values are to be compressed.
+#[derive(Clone, Debug)]
+enum Compress {
+    Fixed(Option<Arc<dyn Compressor>>),
+    Learned(Vec<Arc<dyn Compressor>>),
+}
+
+impl Compress {
+    fn compressors(&self) -> &[Arc<dyn Compressor>] {
+        match self {
+            Self::Fixed(compressor) => compressor.as_slice(),
+            Self::Learned(compressors) => compressors,
+        }
+    }
+
+    fn open(&self) -> Compressing {
+        match self {
+            Self::Fixed(compressor) => Compressing::fixed(compressor.clone()),
+            Self::Learned(compressors) => {
+                let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+                Compressing::learned(compressors, SPILLS_AT_ONCE, cores)
+            }
+        }
+    }
 }
 
 impl TierSpec {
@@ -132,7 +158,7 @@ impl TierSpec {
             name: None,
             max_spill: None,
             demote_at: None,
-            compressor: None,
+            compress: Compress::Fixed(None),
             batch_bytes: None,
             batch_entries: None,
         }
@@ -177,7 +203,34 @@ impl TierSpec {
     /// The same for a compressor that is shared already; `None`: no compression.
     #[must_use]
     pub fn compress_with(mut self, compressor: Option<Arc<dyn Compressor>>) -> Self {
-        self.compressor = compressor;
+        self.compress = Compress::Fixed(compressor);
+        self
+    }
+
+    /// Compresses values with whichever of these, or none of them, has turned out to spill most bytes of values in
+    /// a second, by how long compressing and writing take here. Of two that are about as quick the one that stores
+    /// less is taken. At most about 3 % of the time goes into trying the others. With none of them, nothing is
+    /// compressed.
+    ///
+    /// The choice is made anew with each blob. Until something was measured it is the first of these, so put one
+    /// of little cost in front.
+    ///
+    /// ```
+    /// use spill_core::{MemoryStore, TierSpec};
+    /// # #[derive(Debug)]
+    /// # struct Quick;
+    /// # impl spill_core::Compressor for Quick {
+    /// #     fn tag(&self) -> spill_core::Tag { spill_core::Tag(200) }
+    /// #     fn name(&self) -> &'static str { "quick" }
+    /// #     fn bound(&self, raw: usize) -> usize { raw }
+    /// #     fn compress(&self, _: &[u8], _: &mut [u8]) -> Result<usize, spill_core::CompressError> { Ok(0) }
+    /// #     fn decompress(&self, _: &[u8], _: &mut [u8]) -> Result<(), spill_core::CompressError> { Ok(()) }
+    /// # }
+    /// let tier = TierSpec::new(MemoryStore::new()).compress_auto([std::sync::Arc::new(Quick) as _]);
+    /// ```
+    #[must_use]
+    pub fn compress_auto(mut self, compressors: impl IntoIterator<Item = Arc<dyn Compressor>>) -> Self {
+        self.compress = Compress::Learned(compressors.into_iter().collect());
         self
     }
 
@@ -401,7 +454,7 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
         let for_entries = limit.checked_sub(buffers).filter(|rest| *rest > 0 || limit == 0);
         let for_entries = for_entries.ok_or(BuildError::NoRoomForEntries { buffers, limit })?;
         let tiers = tiers(&self.tiers, buffers, self.seed.unwrap_or_else(random))?;
-        let of_tiers = self.tiers.iter().filter_map(|tier| tier.compressor.clone());
+        let of_tiers = self.tiers.iter().flat_map(|tier| tier.compress.compressors()).cloned();
         let compressors = compressors(of_tiers.chain(self.compressors))?;
         let policy = self.policy.unwrap_or_else(|| Box::new(S3Fifo::default()));
         let memory = Memory::new(for_entries, self.capacity);
@@ -434,8 +487,7 @@ fn tiers<K>(specs: &[TierSpec], spill_buffers: u64, seed: u64) -> Result<Vec<Arc
         }
         spec.check_demotion(usize::from(index) + 1 == specs.len())?;
         let limits = spec.limits(spill_buffers, seed)?;
-        let compression = Compression { compressor: spec.compressor.clone() };
-        tiers.push(Arc::new(Tier::new(index, name, spec.store.clone(), limits, compression)));
+        tiers.push(Arc::new(Tier::new(index, name, spec.store.clone(), limits, spec.compress.open())));
     }
     Ok(tiers)
 }

@@ -34,7 +34,7 @@
 // F5: blocking, buffer, builder                                         the public face
 // F4: engine                                                            the only place that runs effects
 // F3: blobs, layers, memory_store, queue, table, tier                   shared state behind locks
-// F2: counters, entry, frame, ledger, list, policies, stripe, usage     pure: decides and counts
+// F2: chooser, counters, entry, frame, ledger, list, policies, stripe, usage      pure: decides and counts
 // F1: capacity, codec, compress, error, layer, observe, policy, store, weigh      the contracts
 // F0: chance, id, payload, size                                                 words
 //
@@ -56,6 +56,7 @@ mod policy;
 mod store;
 mod weigh;
 
+mod chooser;
 mod counters;
 mod entry;
 mod frame;

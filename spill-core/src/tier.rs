@@ -1,12 +1,14 @@
 //! One tier: its store, its quota, its health, and the books of its blobs.
 
+mod compressing;
+
 use std::{
     collections::VecDeque,
     ops::Range,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::*},
+        atomic::{AtomicBool, AtomicU64, Ordering::*},
     },
     time::Duration,
 };
@@ -16,11 +18,11 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
+pub(crate) use self::compressing::Compressing;
 use crate::{
     BlobId, Payload, Share, Store, StoreError, StoreErrorKind, Stored,
     blobs::{Blob, Blobs, Doomed},
     chance::mix,
-    frame::Compression,
     ledger::Quota,
     table::Place,
 };
@@ -37,7 +39,7 @@ pub(crate) struct Tier<K> {
     pub(crate) index: u8,
     pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) compression: Compression,
+    pub(crate) compressing: Compressing,
     pub(crate) quota: Arc<Quota>,
     /// At most this many bytes of frames in one blob, unless one value alone has more.
     pub(crate) batch_bytes: usize,
@@ -49,6 +51,8 @@ pub(crate) struct Tier<K> {
     /// they are taken out: most have become something else by then.
     clean: Mutex<VecDeque<(K, Place)>>,
     next_blob: AtomicU64,
+    /// The last try to delete blobs failed: they are tried again, but nobody waits for that.
+    deletes_fail: AtomicBool,
     /// Wakes the task that deletes this tier's dead blobs.
     pub(crate) wake_deleter: Notify,
     /// Wakes the task that compacts this tier's worn blobs.
@@ -102,7 +106,7 @@ impl<K> Tier<K> {
         name: Arc<str>,
         store: Arc<dyn Store>,
         limits: TierLimits,
-        compression: Compression,
+        compressing: Compressing,
     ) -> Self {
         let mut blobs = Blobs::default();
         if limits.demote_at.is_some() {
@@ -112,7 +116,7 @@ impl<K> Tier<K> {
             index,
             name,
             store,
-            compression,
+            compressing,
             quota: Quota::new(limits.max_spill),
             batch_bytes: limits.batch_bytes,
             batch_entries: limits.batch_entries,
@@ -120,6 +124,7 @@ impl<K> Tier<K> {
             health: Mutex::default(),
             clean: Mutex::default(),
             next_blob: 0.into(),
+            deletes_fail: false.into(),
             wake_deleter: Notify::new(),
             wake_compactor: Notify::new(),
             wake_demoter: Notify::new(),
@@ -244,6 +249,16 @@ impl<K> Tier<K> {
         self.blobs.lock().doom(doomed);
         // Whoever was to delete it may have looked meanwhile and found nothing.
         self.wake_deleter.notify_one();
+    }
+
+    /// Notes whether blobs could be deleted; says what it was before.
+    pub(crate) fn set_deletes_fail(&self, fail: bool) -> bool {
+        self.deletes_fail.swap(fail, Relaxed)
+    }
+
+    /// Whether what is dead as a whole stays for now.
+    pub(crate) fn deletes_fail(&self) -> bool {
+        self.deletes_fail.load(Relaxed)
     }
 
     /// A blob that may be in the store although it is not entered: it has to be deleted like a dead one.

@@ -7,7 +7,7 @@ use super::{
     validate::{missing, path, refuse},
 };
 use crate::{
-    Builder, Compressor, Layer, Registry, SpillBuffer, Store, TierSpec,
+    Builder, Layer, Registry, SpillBuffer, Store, TierSpec,
     chance::random,
     layers::{AdaptiveLimit, Retry, Timeout},
     table::Key,
@@ -18,6 +18,8 @@ use crate::{
 const LEAST_RATE: u64 = 128 << 10;
 /// The most requests of a kind at once, unless set. A store on a file system has a few threads and needs no bound.
 const CONCURRENCY: u32 = 64;
+/// What `auto` chooses among, beside leaving values as they are.
+const AUTO: [(&str, Option<&str>); 2] = [("lz4", None), ("zstd", Some("1"))];
 
 impl Config {
     /// Validates the settings, opens every store, and gives a builder that has it all: what is left to add
@@ -80,8 +82,8 @@ impl TierConfig {
             .name(self.name())
             .max_spill(self.max_spill)
             .demote_at(self.demote_at)
-            .compress_with(self.compressor(path, registry)?)
             .batch_entries(self.batch_entries as usize);
+        spec = self.compressed(spec, path, registry)?;
         if let Some(bytes) = self.batch_bytes {
             spec = spec.batch_bytes(bytes);
         }
@@ -101,20 +103,20 @@ impl TierConfig {
         if self.retries == 0 { store } else { Retry::new(self.retries + 1).seed(random()).layer(store) }
     }
 
-    /// `auto` follows what was measured: on a local disk only the quickest compressor keeps up with it; on
-    /// anything slower, fewer bytes are worth more time.
-    fn compressor(
-        &self,
-        path: &str,
-        registry: &Registry,
-    ) -> Result<Option<Arc<dyn Compressor>>, ConfigError> {
+    /// For `auto` the quick one goes first: it is taken until something was measured. Those that are not compiled in
+    /// are left out, all of them if need be.
+    fn compressed(&self, spec: TierSpec, path: &str, registry: &Registry) -> Result<TierSpec, ConfigError> {
         let (name, argument) = match &self.compress {
-            Compression::None => return Ok(None),
-            Compression::Auto if registry.is_file_system(self.store.scheme()) => ("lz4", None),
-            Compression::Auto => ("zstd", Some("1")),
+            Compression::None => return Ok(spec),
+            Compression::Auto => {
+                let known =
+                    AUTO.iter().filter_map(|(name, argument)| registry.compressor(name, *argument).ok());
+                return Ok(spec.compress_auto(known));
+            }
             Compression::Named { name, argument } => (name.as_str(), argument.as_deref()),
         };
         let found = registry.compressor(name, argument);
-        found.map(Some).map_err(|error| missing(self, path, "compress", error, &["none", "auto"]))
+        let found = found.map_err(|error| missing(self, path, "compress", error, &["none", "auto"]))?;
+        Ok(spec.compress_with(Some(found)))
     }
 }

@@ -432,7 +432,8 @@ static TIER: [Key<TierConfig>; 13] = [
     },
     Key {
         name: "compress",
-        about: "How values are compressed. `auto` takes what suits the tier, of what is compiled in.",
+        about: "How values are compressed. `auto` takes what spills most of them in a second, and learns it from how \
+                long compressing and writing to this tier take: `none`, `lz4` or `zstd:1`, as far as they are compiled in.",
         default: "\"none\"",
         example: "\"lz4\"",
         field: Field::Compression {

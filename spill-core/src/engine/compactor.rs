@@ -1,6 +1,9 @@
-//! Copies what is alive out of blobs that are mostly dead, so that they can be deleted; punches large dead
+//! Copies what is alive out of blobs that are partly dead, so that they can be deleted; punches large dead
 //! ranges where the store can. For small values copying is 10 to 30 times cheaper than punching (measured:
 //! 190 µs for a hole, 7 to 25 µs for copying 4 KiB), so holes are made only where they are large.
+//!
+//! How much garbage a tier may hold is decided here as well: above [`START_ABOVE`] the tier's task copies, above
+//! [`HARD_ABOVE`] whoever writes to the tier does it first ([`keep_up`]). Deleting is next door, in `reclaimer`.
 
 use std::{ops::Range, sync::Arc};
 
@@ -9,20 +12,33 @@ use bytes::Bytes;
 use super::{Shared, reclaimer, written::Written};
 use crate::{
     Event, StoreErrorKind,
-    blobs::{FrameLen, Worn},
+    blobs::{Bite, FrameLen, Worn},
     frame,
     table::{Key, Place},
     tier::Tier,
 };
 
-/// Garbage beyond this share of what is alive is worth copying for, in thousandths.
-const GARBAGE_BEYOND: u64 = 250;
-/// Only blobs of which less than this is alive are copied, in thousandths.
-const ALIVE_BELOW: u64 = 750;
+/// Garbage beyond this share of what is alive is worth copying for, in thousandths. What is copied for a byte that
+/// comes free grows as this falls: four bytes at most here, if all blobs are worn alike.
+const START_ABOVE: u64 = 250;
+/// With garbage beyond this share, writing waits for copying. Half is what is promised; what is between is for
+/// what dies while one blob is copied, and for what an overwrite makes of copies of values in memory.
+const HARD_ABOVE: u64 = 400;
+/// Only blobs of which less than this is alive are copied, in thousandths: there is always one while all garbage
+/// is beyond [`START_ABOVE`], unless the worst ones can't be read, or are being moved.
+const ALIVE_BELOW: u64 = 900;
 /// With room short, any blob with something dead in it is.
 const ALIVE_BELOW_WHEN_SHORT: u64 = 1000;
 /// Dead ranges at least this long are punched.
 const PUNCH_FROM: u64 = 256 << 10;
+/// Copies that one blob being written waits for, at most: each frees a tenth of a blob at least, and about a quarter
+/// when garbage is as much as it may be.
+const COPIES_PER_WRITE: usize = 32;
+/// Dead frames are read along with live ones up to this length of both, because one large read costs less than
+/// several small ones.
+pub(crate) const LONGEST_STEP: u64 = 1 << 20;
+/// A gap longer than this is not read.
+const LONGEST_GAP: u64 = 128 << 10;
 
 /// Why a blob is compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,23 +66,68 @@ pub(crate) async fn run<K: Key, V: Send + Sync + 'static>(shared: Arc<Shared<K, 
         tier.wake_compactor.notified().await;
         while is_worn(&tier) {
             let _one_at_a_time = tier.making_room.lock().await;
-            // What is dead as a whole costs no copy; and a blob just compacted must not count as garbage.
+            // What is dead as a whole costs no copy, and what was copied must not be there twice for long.
             let deleted = reclaimer::delete_doomed(&shared, &tier).await;
-            if !deleted || (is_worn(&tier) && compact_one(&shared, &tier, Why::Worn).await != Gain::Some) {
+            if !deleted || (is_worn(&tier) && compact(&shared, &tier, Why::Worn).await != Gain::Some) {
                 break;
             }
         }
     }
 }
 
-/// Less garbage than one batch is left to wait: it may die whole by itself.
+/// Whether there is much to be had by copying.
 fn is_worn<K>(tier: &Tier<K>) -> bool {
-    let levels = tier.quota.levels();
-    levels.garbage >= tier.batch_bytes as u64 && levels.garbage > levels.stored / 1000 * GARBAGE_BEYOND
+    let garbage = tier.with_blobs(|blobs| blobs.worn_garbage());
+    is_beyond(garbage, START_ABOVE, tier)
 }
 
-/// Compacts or punches the blob that gains most.
-pub(crate) async fn compact_one<K: Key, V: Send + Sync + 'static>(
+/// Less garbage than one batch is left to wait, whatever its share: it may die whole by itself.
+fn is_beyond<K>(garbage: u64, share: u64, tier: &Tier<K>) -> bool {
+    garbage >= tier.batch_bytes as u64 && garbage > tier.quota.levels().stored / 1000 * share
+}
+
+/// Before a tier is written to: as long as too much of it is garbage, or garbage takes the room that copying needs,
+/// that is cleared away, so that garbage is not made faster than it goes.
+///
+/// Ends after a bounded number of copies, and at once when there is nothing to be had, or nothing works. Done by
+/// the one who writes, under the lock of making room, so that it waits for nobody who waits for it.
+pub(crate) async fn keep_up<K: Key, V: Send + Sync + 'static>(
+    shared: &Arc<Shared<K, V>>,
+    tier: &Arc<Tier<K>>,
+) {
+    if due(tier).is_none() {
+        return;
+    }
+    let _one_at_a_time = tier.making_room.lock().await;
+    for _ in 0..COPIES_PER_WRITE {
+        if due(tier).is_none() || !reclaimer::delete_doomed(shared, tier).await {
+            return;
+        }
+        let Some(why) = due(tier) else { return };
+        // The rest may be what others are deleting.
+        let is_worn = why == Why::NeedsRoom || is_worn(tier);
+        if !is_worn || compact(shared, tier, why).await != Gain::Some {
+            return;
+        }
+    }
+    reclaimer::delete_doomed(shared, tier).await;
+}
+
+/// Whether something has to be cleared away before more is written, and why.
+fn due<K>(tier: &Tier<K>) -> Option<Why> {
+    let (levels, batch) = (tier.quota.levels(), tier.batch_bytes as u64);
+    if levels.garbage < batch || tier.deletes_fail() {
+        return None;
+    }
+    // One batch is to be written, one is for the next copy: without it nothing could be copied ever again.
+    if levels.room() < 2 * batch && tier.with_blobs(|blobs| blobs.worn_garbage()) >= batch {
+        return Some(Why::NeedsRoom);
+    }
+    is_beyond(levels.garbage, HARD_ABOVE, tier).then_some(Why::Worn)
+}
+
+/// Compacts or punches the blobs that gain most.
+pub(crate) async fn compact<K: Key, V: Send + Sync + 'static>(
     shared: &Arc<Shared<K, V>>,
     tier: &Arc<Tier<K>>,
     why: Why,
@@ -74,21 +135,23 @@ pub(crate) async fn compact_one<K: Key, V: Send + Sync + 'static>(
     if tier.available(tokio::time::Instant::now()).is_err() {
         return Gain::Failed;
     }
-    let below = if why == Why::NeedsRoom { ALIVE_BELOW_WHEN_SHORT } else { ALIVE_BELOW };
-    let room = tier.quota.levels().room().min(tier.batch_bytes as u64 * 2);
-    let worn = tier.with_blobs(|blobs| {
-        let index = blobs.most_worn(room, below)?;
-        blobs.wear_of(index)
-    });
-    match worn {
-        Some(worn) => {
-            let guard = Opened { tier, blob: worn.blob };
-            let done = copy(shared, tier, &worn).await;
-            drop(guard);
-            if done == Some(true) { Gain::Some } else { Gain::Failed }
-        }
-        None => punch(shared, tier).await,
+    let (batch, room) = (tier.batch_bytes as u64, tier.quota.levels().room());
+    let needs_room = why == Why::NeedsRoom;
+    let bite = Bite {
+        alive_below: if needs_room { ALIVE_BELOW_WHEN_SHORT } else { ALIVE_BELOW },
+        longest: room.min(batch * 2),
+        // The rest of the room is for others.
+        together: if needs_room { 0 } else { batch.min(room / 2) },
+        frames: tier.batch_entries,
+    };
+    let worn = tier.with_blobs(|blobs| blobs.take_worn(&bite));
+    if worn.is_empty() {
+        return punch(shared, tier).await;
     }
+    let opened: Vec<Opened<'_, K>> = worn.iter().map(|worn| Opened { tier, blob: worn.blob }).collect();
+    let done = copy(shared, tier, &worn).await;
+    drop(opened);
+    if done == Some(true) { Gain::Some } else { Gain::Failed }
 }
 
 /// A blob being compacted or punched; deleted, when nothing in it is alive any more, after this is dropped.
@@ -103,87 +166,121 @@ impl<K> Drop for Opened<'_, K> {
     }
 }
 
-/// Writes a blob's live frames, as they are, to a new one. `None`: the runtime is going.
+/// Writes the live frames of blobs, as they are, to a new one. `None`: the runtime is going.
 async fn copy<K: Key, V: Send + Sync + 'static>(
     shared: &Arc<Shared<K, V>>,
     tier: &Arc<Tier<K>>,
-    worn: &Worn<K>,
+    worn: &[Worn<K>],
 ) -> Option<bool> {
-    let Some(reservation) = tier.quota.reserve(worn.live_bytes) else { return Some(false) };
-    let _reading = shared.reading.acquire_many(shared.read_permits(worn.live_bytes)).await.ok()?;
-    let _buffered = shared.buffered(worn.live_bytes);
-    let frames = match read_live(tier, worn).await {
-        Ok(frames) => frames,
-        Err(kind) => {
-            if kind != StoreErrorKind::Transient {
-                // Left as it is, so that others get their turn: its good frames can still be read, and the others
-                // say what is wrong with them.
-                tier.with_blobs(|blobs| blobs.mark_damaged(worn.blob));
+    let live: u64 = worn.iter().map(|blob| blob.live_bytes).sum();
+    let Some(reservation) = tier.quota.reserve(live) else { return Some(false) };
+    let step = shared.compaction_step();
+    let _reading = shared.reading.acquire_many(shared.read_permits(live + step)).await.ok()?;
+    let _buffered = shared.buffered(live + step);
+    let mut frames = Vec::new();
+    for blob in worn {
+        match read_live(tier, blob, step).await {
+            Ok(read) => frames.extend(read),
+            Err(kind) => {
+                if kind != StoreErrorKind::Transient {
+                    // Left as it is, so that others get their turn: its good frames can still be read, and the
+                    // others say what is wrong with them.
+                    tier.with_blobs(|blobs| blobs.mark_damaged(blob.blob));
+                }
+                return Some(false);
             }
-            return Some(false);
         }
-    };
+    }
     let written = shared.write(tier, frames.into_iter().collect(), reservation).await;
     Some(written.is_ok_and(|written| follow(shared, tier, worn, written)))
 }
 
-/// The live frames, in order, verified.
-pub(crate) async fn read_live<K>(tier: &Tier<K>, worn: &Worn<K>) -> Result<Vec<Bytes>, StoreErrorKind> {
+/// The live frames, in order, verified. Gaps between them are read along as long as a read has at most `step` bytes.
+pub(crate) async fn read_live<K>(
+    tier: &Tier<K>,
+    worn: &Worn<K>,
+    step: u64,
+) -> Result<Vec<Bytes>, StoreErrorKind> {
     let mut frames = Vec::with_capacity(worn.live.len());
-    for run in runs(&worn.live) {
-        let start = run.start;
-        let bytes = tier.read(worn.id, run.clone()).await.map_err(|error| error.kind())?;
-        let in_run =
-            worn.live.iter().filter(|(_, range, _)| run.start <= range.start && range.end <= run.end);
-        for (_, range, _) in in_run {
-            let place =
-                usize::try_from(range.start - start).ok().zip(usize::try_from(range.end - start).ok());
-            let frame =
-                place.filter(|(_, end)| *end <= bytes.len()).map(|(start, end)| bytes.slice(start..end));
-            let frame = frame.filter(|frame| frame::verify(frame).is_ok()).ok_or(StoreErrorKind::Corrupt)?;
-            frames.push(frame);
+    for step in steps(&worn.live, step) {
+        let bytes = tier.read(worn.id, step.clone()).await.map_err(|error| error.kind())?;
+        let live = worn.live[frames.len()..].iter().take_while(|(_, range, _)| range.end <= step.end);
+        let inside: Vec<_> =
+            live.map(|(_, range, _)| range.start - step.start..range.end - step.start).collect();
+        let packed = pack(&bytes, &inside).ok_or(StoreErrorKind::Corrupt)?;
+        if packed.iter().any(|frame| frame::verify(frame).is_err()) {
+            return Err(StoreErrorKind::Corrupt);
         }
+        frames.extend(packed);
     }
     Ok(frames)
 }
 
-/// Live ranges that lie one behind the other are read together.
-fn runs(live: &[(usize, Range<u64>, u64)]) -> Vec<Range<u64>> {
-    let mut runs: Vec<Range<u64>> = Vec::new();
+/// What is read at once: ranges that lie one behind the other, and with a gap between them while both are short.
+fn steps(live: &[(usize, Range<u64>, u64)], longest: u64) -> Vec<Range<u64>> {
+    let (mut runs, mut steps): (Vec<Range<u64>>, Vec<Range<u64>>) = (Vec::new(), Vec::new());
     for (_, range, _) in live {
         match runs.last_mut() {
             Some(run) if run.end == range.start => run.end = range.end,
             _ => runs.push(range.clone()),
         }
     }
-    runs
+    for run in runs {
+        match steps.last_mut() {
+            Some(step) if run.start - step.end <= LONGEST_GAP && run.end - step.start <= longest => {
+                step.end = run.end;
+            }
+            _ => steps.push(run),
+        }
+    }
+    steps
+}
+
+/// Slices for these ranges. With gaps between them of a copy without, so that these take no memory.
+fn pack(bytes: &Bytes, ranges: &[Range<u64>]) -> Option<Vec<Bytes>> {
+    let ranges = ranges.iter().map(|range| {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        (range.end <= bytes.len()).then_some(range)
+    });
+    let ranges: Vec<Range<usize>> = ranges.collect::<Option<_>>()?;
+    let live: usize = ranges.iter().map(Range::len).sum();
+    if live == bytes.len() {
+        return Some(ranges.into_iter().map(|range| bytes.slice(range)).collect());
+    }
+    let mut packed = Vec::with_capacity(live);
+    ranges.iter().for_each(|range| packed.extend_from_slice(&bytes[range.clone()]));
+    let (packed, mut at) = (Bytes::from(packed), 0);
+    let frames = ranges.iter().map(|range| {
+        at += range.len();
+        packed.slice(at - range.len()..at)
+    });
+    Some(frames.collect())
 }
 
 /// The copy is down: entries that are still where they were follow their frames.
 fn follow<K: Key, V: Send + Sync + 'static>(
     shared: &Arc<Shared<K, V>>,
     tier: &Arc<Tier<K>>,
-    worn: &Worn<K>,
+    worn: &[Worn<K>],
     written: Written,
 ) -> bool {
-    let keys: Vec<K> = worn.live.iter().map(|(frame, ..)| worn.keys[*frame].clone()).collect();
-    let lens = worn
-        .live
-        .iter()
-        .map(|(_, range, encoded)| FrameLen { stored: range.end - range.start, encoded: *encoded });
+    let live = || worn.iter().flat_map(|blob| blob.live.iter().map(move |live| (blob, live)));
+    let keys: Vec<K> = live().map(|(blob, (frame, ..))| blob.keys[*frame].clone()).collect();
+    let lens = live()
+        .map(|(_, (_, range, encoded))| FrameLen { stored: range.end - range.start, encoded: *encoded });
     let copied = written.stored.bytes;
     // Their weight comes with the entries that follow.
-    let Some(blob) = written.enter(tier, keys, &lens.collect::<Vec<_>>(), 0, Some(worn)) else {
+    let Some(to) = written.enter(tier, keys, &lens.collect::<Vec<_>>(), 0, worn.first()) else {
         return false;
     };
-    for (number, (frame, ..)) in worn.live.iter().enumerate() {
-        let key = &worn.keys[*frame];
-        let (Some(from), Some(to)) = (tier.location(worn.blob, *frame), tier.location(blob, number)) else {
+    for (number, (blob, (frame, ..))) in live().enumerate() {
+        let key = &blob.keys[*frame];
+        let (Some(from), Some(to)) = (tier.location(blob.blob, *frame), tier.location(to, number)) else {
             continue;
         };
         relocate(shared, key, from, to);
     }
-    let freed = worn.total.saturating_sub(copied);
+    let freed = worn.iter().map(|blob| blob.total).sum::<u64>().saturating_sub(copied);
     shared.counters.reclaimed(freed, copied);
     shared.watchers.tell(&Event::Reclaimed { tier: tier.name.clone(), freed, copied });
     true

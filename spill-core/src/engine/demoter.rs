@@ -114,7 +114,8 @@ async fn demote<K: Key, V: Send + Sync + 'static>(
     let _buffered = shared.buffered(alive);
     let mut frames = Vec::new();
     for blob in &moving.blobs {
-        match compactor::read_live(tier, blob).await {
+        // No gaps are read: they would not fit in what demoting has of the slice.
+        match compactor::read_live(tier, blob, 0).await {
             Ok(read) => frames.extend(frames_of(tier, blob, read)),
             Err(StoreErrorKind::Transient) => {}
             // Its good frames can still be read where they are, and the others say what is wrong with them.

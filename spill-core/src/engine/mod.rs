@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// Blobs that are written at the same time. Two keep the disk busy while the next batch is made.
-const SPILLS_AT_ONCE: usize = 2;
+pub(crate) const SPILLS_AT_ONCE: usize = 2;
 
 /// Values of up to this many bytes together are encoded and compressed on the spot: handing them to a blocking
 /// thread would cost more (7 to 50 µs), and it keeps a runtime thread for less than about 0.1 ms.
@@ -289,6 +289,11 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// a longer one can be read alone.
     pub(crate) fn read_permits(&self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(1, self.reading_kib)
+    }
+
+    /// The most bytes that compacting reads at once with dead frames among them.
+    pub(crate) fn compaction_step(&self) -> u64 {
+        (u64::from(self.reading_kib) * 1024 / 4).min(compactor::LONGEST_STEP)
     }
 
     /// Counts buffer bytes until the guard is dropped.

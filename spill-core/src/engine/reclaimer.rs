@@ -7,7 +7,7 @@ use super::{
     Shared,
     compactor::{self, Gain},
 };
-use crate::{Event, StoreError, blobs::Doomed, entry::Phase, table::Key, tier::Tier};
+use crate::{Event, StoreError, blobs::Doomed, entry::Phase, ledger::QuotaLevels, table::Key, tier::Tier};
 
 /// Blobs deleted in one call.
 const DELETE_AT_ONCE: usize = 1000;
@@ -45,6 +45,10 @@ pub(crate) async fn delete_doomed<K: Key, V: Send + Sync + 'static>(
             let all = error.failed().is_empty();
             let refused = batch.doomed.extract_if(.., |doomed| all || error.failed().contains(&doomed.id));
             batch.failed.extend(refused);
+        }
+        if tier.set_deletes_fail(!batch.failed.is_empty()) && batch.failed.is_empty() {
+            // Nobody copied while what was copied stayed.
+            tier.wake_compactor.notify_one();
         }
         if !batch.doomed.is_empty() {
             batch.doomed.drain(..).for_each(|doomed| tier.deleted(doomed));
@@ -96,11 +100,16 @@ pub(crate) async fn make_room<K: Key, V: Send + Sync + 'static>(
     if enough() {
         return true;
     }
-    give_up_copies(shared, tier, need);
+    give_up_copies(shared, tier, |levels| levels.room().saturating_add(levels.garbage) >= need);
     delete_doomed(shared, tier).await;
     let mut gain = Gain::Some;
     while !enough() && gain == Gain::Some {
-        gain = compactor::compact_one(shared, tier, compactor::Why::NeedsRoom).await;
+        gain = compactor::compact(shared, tier, compactor::Why::NeedsRoom).await;
+        let garbage = tier.quota.levels().garbage.saturating_add(tier.batch_bytes as u64);
+        if gain == Gain::Nothing && give_up_copies(shared, tier, |levels| levels.garbage >= garbage) {
+            // With less alive in them blobs may fit into the room that there is, or go as a whole.
+            gain = Gain::Some;
+        }
         if gain == Gain::Some {
             delete_doomed(shared, tier).await;
         }
@@ -109,18 +118,22 @@ pub(crate) async fn make_room<K: Key, V: Send + Sync + 'static>(
     enough()
 }
 
-/// Gives up second copies, oldest first, until `need` bytes would be free without them.
-fn give_up_copies<K: Key, V: Send + Sync + 'static>(shared: &Shared<K, V>, tier: &Tier<K>, need: u64) {
-    loop {
-        let levels = tier.quota.levels();
-        if levels.room().saturating_add(levels.garbage) >= need {
-            return;
-        }
-        let Some((key, at)) = tier.oldest_clean() else { return };
+/// Gives up second copies, oldest first, until it is `enough`. `true`: there was one.
+fn give_up_copies<K: Key, V: Send + Sync + 'static>(
+    shared: &Shared<K, V>,
+    tier: &Tier<K>,
+    enough: impl Fn(&QuotaLevels) -> bool,
+) -> bool {
+    let mut given = false;
+    while !enough(&tier.quota.levels())
+        && let Some((key, at)) = tier.oldest_clean()
+    {
         if let Some(weight) = shared.table.drop_copy(&key, at) {
             shared.bury(at, weight);
+            given = true;
         }
     }
+    given
 }
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {

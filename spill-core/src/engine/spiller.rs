@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    INLINE_ENCODE, Shared, reclaimer,
+    INLINE_ENCODE, Shared, compactor, reclaimer,
     stage::{Framed, Framing, Staged, blob, stage},
     written::Written,
 };
@@ -285,6 +285,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
     async fn spill_to(&mut self, tier: &Arc<Tier<K>>, items: Vec<Item<K, V>>) -> Vec<Item<K, V>> {
         let (mut left, mut refused) = (items, Vec::new());
         while !left.is_empty() {
+            compactor::keep_up(self.shared, tier).await;
             if tier.quota.levels().room() < frame_len(0)
                 && !reclaimer::make_room(self.shared, tier, frame_len(0)).await
             {
@@ -327,7 +328,8 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         let shared = self.shared;
         let framing = Framing {
             owner: shared.owner,
-            compression: tier.compression.clone(),
+            ways: tier.compressing.ways(),
+            plan: tier.compressing.plan(),
             max_bytes: tier.batch_bytes,
             max_entries: tier.batch_entries,
         };
@@ -337,7 +339,8 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         let work = move || stage(items, &framing, &*codec, &pool);
         let mut staged = shared.compute(weight, INLINE_ENCODE, work).await.ok()?;
         shared.counters.encode(staged.encoding);
-        shared.counters.compress(staged.compressing);
+        shared.counters.compress(staged.compressing());
+        tier.compressing.compressed(&staged.done);
         for (item, error) in std::mem::take(&mut staged.unencodable) {
             self.unencodable(item, error);
         }
@@ -393,10 +396,11 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
         reservation: Reservation,
         started: Instant,
     ) -> Result<(), (StoreError, Vec<Framed<K, V>>)> {
-        let writing = std::time::Instant::now();
+        let writing = tier.compressing.write();
         match self.shared.write(tier, payload, reservation).await {
             Ok(written) => {
-                self.shared.counters.wrote(frames.len() as u64, written.stored.bytes, writing.elapsed());
+                let took = writing.wrote(written.stored.bytes);
+                self.shared.counters.wrote(frames.len() as u64, written.stored.bytes, took);
                 self.shared.took(tier);
                 self.enter(tier, frames, written, started);
                 Ok(())

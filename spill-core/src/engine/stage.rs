@@ -13,6 +13,7 @@ use super::guarded;
 use crate::{
     Codec, CodecError, Payload, Tag,
     blobs::FrameLen,
+    chooser::{Plan, Tally},
     frame::{ALIGN, Compression, Header, checksum, frame_len},
     table::Item,
 };
@@ -106,7 +107,9 @@ impl Drop for Stage {
 #[derive(Clone, Debug)]
 pub(crate) struct Framing {
     pub(crate) owner: u64,
-    pub(crate) compression: Compression,
+    /// Ways to compress, and which of them to take.
+    pub(crate) ways: Arc<[Compression]>,
+    pub(crate) plan: Plan,
     pub(crate) max_bytes: usize,
     pub(crate) max_entries: usize,
 }
@@ -129,7 +132,8 @@ pub(crate) struct Staged<K, V> {
     pub(crate) rest: Vec<Item<K, V>>,
     buffer: Bytes,
     pub(crate) encoding: std::time::Duration,
-    pub(crate) compressing: std::time::Duration,
+    /// What was done with each way to compress.
+    pub(crate) done: Vec<Tally>,
 }
 
 /// Makes frames of items in order, until one blob is full.
@@ -139,7 +143,8 @@ pub(crate) fn stage<K, V: 'static>(
     codec: &dyn Codec<V>,
     pool: &Arc<StagePool>,
 ) -> Staged<K, V> {
-    let mut work = Work { stage: pool.take(), at: 0, total: 0, compressing: std::time::Duration::ZERO };
+    let mut work =
+        Work { stage: pool.take(), at: 0, total: 0, done: vec![Tally::default(); framing.ways.len()] };
     let (mut frames, mut unencodable, mut rest) = (Vec::with_capacity(items.len()), Vec::new(), Vec::new());
     let mut encoding = std::time::Duration::ZERO;
     let mut items = items.into_iter();
@@ -168,8 +173,8 @@ pub(crate) fn stage<K, V: 'static>(
         }
     }
     rest.extend(items);
-    let compressing = work.compressing;
-    Staged { frames, unencodable, rest, buffer: Bytes::from_owner(work.stage), encoding, compressing }
+    let done = work.done;
+    Staged { frames, unencodable, rest, buffer: Bytes::from_owner(work.stage), encoding, done }
 }
 
 struct Work {
@@ -178,7 +183,7 @@ struct Work {
     at: usize,
     /// Bytes of all frames so far.
     total: usize,
-    compressing: std::time::Duration,
+    done: Vec<Tally>,
 }
 
 impl Work {
@@ -191,8 +196,10 @@ impl Work {
         first: bool,
     ) -> Option<(FrameLen, Range<usize>, Payload)> {
         let (at, left) = (self.at + ALIGN, self.stage.bytes.len().saturating_sub(self.at));
-        let tries = framing.compression.tries(raw.len());
-        let worst = if tries { framing.compression.bound(raw.len()) } else { raw.len() };
+        let way = framing.plan.next(&self.done);
+        let compression = framing.ways.get(way)?;
+        let tries = compression.tries(raw.len());
+        let worst = if tries { compression.bound(raw.len()) } else { raw.len() };
         let worst_frame = ALIGN + worst.next_multiple_of(ALIGN);
         let uncopied = !tries && raw.len() >= UNCOPIED_FROM;
         // What lies in the stage is never more than the total, so whatever passes here fits there as well.
@@ -200,9 +207,9 @@ impl Work {
             return None;
         }
         let (tag, len, body) = if worst_frame > left || uncopied {
-            self.beside(raw, framing, worst)
+            self.beside(raw, compression, way, worst)
         } else {
-            self.inside(raw, framing, at, worst)
+            self.inside(raw, compression, way, at..at + worst)
         };
         let (in_stage, crc) = match &body {
             Some(body) => (0, checksum(body)),
@@ -222,6 +229,8 @@ impl Work {
         self.at = staged.end;
         let stored = frame_len(len as u64);
         self.total += usize::try_from(stored).ok()?;
+        self.done[way].raw += raw.len() as u64;
+        self.done[way].stored += stored;
         Some((FrameLen { stored, encoded: raw.len() as u64 }, staged, body.unwrap_or_default()))
     }
 
@@ -229,15 +238,15 @@ impl Work {
     fn inside(
         &mut self,
         raw: &Payload,
-        framing: &Framing,
-        at: usize,
-        worst: usize,
+        compression: &Compression,
+        way: usize,
+        place: Range<usize>,
     ) -> (Tag, usize, Option<Payload>) {
-        let out = &mut self.stage.bytes[at..at + worst];
-        if framing.compression.tries(raw.len()) {
+        let out = &mut self.stage.bytes[place];
+        if compression.tries(raw.len()) {
             let started = Instant::now();
-            let packed = compress(&framing.compression, &raw.to_bytes(), out);
-            self.compressing += started.elapsed();
+            let packed = compress(compression, &raw.to_bytes(), out);
+            self.done[way].nanos += nanos_since(started);
             match packed {
                 Some((tag, len)) => return (tag, len, None),
                 None if raw.len() >= UNCOPIED_FROM => return (Tag::NONE, raw.len(), Some(raw.clone())),
@@ -249,12 +258,18 @@ impl Work {
     }
 
     /// The payload stays beside the stage.
-    fn beside(&mut self, raw: &Payload, framing: &Framing, worst: usize) -> (Tag, usize, Option<Payload>) {
-        if framing.compression.tries(raw.len()) {
+    fn beside(
+        &mut self,
+        raw: &Payload,
+        compression: &Compression,
+        way: usize,
+        worst: usize,
+    ) -> (Tag, usize, Option<Payload>) {
+        if compression.tries(raw.len()) {
             let started = Instant::now();
             let mut out = vec![0; worst];
-            let packed = compress(&framing.compression, &raw.to_bytes(), &mut out);
-            self.compressing += started.elapsed();
+            let packed = compress(compression, &raw.to_bytes(), &mut out);
+            self.done[way].nanos += nanos_since(started);
             if let Some((tag, len)) = packed {
                 out.truncate(len);
                 out.shrink_to_fit();
@@ -263,6 +278,10 @@ impl Work {
         }
         (Tag::NONE, raw.len(), Some(raw.clone()))
     }
+}
+
+fn nanos_since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A compressor that panics counts as one that can't: the value is stored as it is.
@@ -302,6 +321,11 @@ fn padding(len: usize) -> usize {
 }
 
 impl<K, V> Staged<K, V> {
+    /// Time compressing.
+    pub(crate) fn compressing(&self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.done.iter().map(|tally| tally.nanos).sum())
+    }
+
     pub(crate) fn buffer(&self) -> &Bytes {
         &self.buffer
     }
