@@ -165,6 +165,11 @@ pub(crate) const BARS: &[Bar] = &[
     bar("mixed", "4 KiB", "allocated/live at most", &[], AtMost(1.5)),
     bar("mixed", "4 KiB", "peak MiB over memory", &[], AtMost(32.0)),
     bar("mixed", "4 KiB", "stale", &[], AtMost(0.0)),
+    bar("stalls", "spill, 4 KiB, random, none", "turn max µs", &[], AtMost(2000.0)),
+    bar("stalls", "spill, 64 KiB, random, none", "turn max µs", &[], AtMost(2000.0)),
+    bar("stalls", "spill, 1 MiB, random, none", "turn max µs", &[], AtMost(2000.0)),
+    bar("stalls", "spill, 64 KiB, text, zstd:1", "turn max µs", &[], AtMost(2000.0)),
+    bar("stalls", "mixed, 4 KiB", "turn max µs", &[], AtMost(2000.0)),
     bar("lost", "65 536 values of 4 KiB", "lost", &[], AtMost(0.0)),
     bar("lost", "16 384 values of 64 KiB", "lost", &[], AtMost(0.0)),
 ];

@@ -17,6 +17,7 @@ mod scenarios;
 mod systems;
 mod traces;
 mod trial;
+mod watchdog;
 
 use std::path::PathBuf;
 
@@ -33,7 +34,7 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "spill-bench")]
 struct Arguments {
-    /// The scenarios to run, of: hot, spill, restore, mixed, object, policy, scale, lost. None: all.
+    /// The scenarios to run, of: hot, spill, restore, mixed, stalls, object, policy, scale, lost. None: all.
     scenarios: Vec<String>,
     /// Run only cases whose name contains this.
     #[arg(long, default_value = "")]

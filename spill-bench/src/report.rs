@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bars::{self, Holds, Outcome},
     machine::Machine,
-    scenarios::SCENARIOS,
+    scenarios::{SCENARIOS, Scenario},
     trial::Figures,
 };
 
@@ -77,7 +77,8 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// One table, as Markdown, which a terminal shows well enough.
-fn table(report: &Report, scenario: &str, main: &str, case: &str, out: &mut String) {
+fn table(report: &Report, of: &dyn Scenario, case: &str, out: &mut String) {
+    let (scenario, main) = (of.name(), of.main_figure());
     let systems = report.systems(scenario, case);
     let names: BTreeSet<&String> = systems
         .iter()
@@ -85,7 +86,8 @@ fn table(report: &Report, scenario: &str, main: &str, case: &str, out: &mut Stri
         .flat_map(|run| run.figures.keys())
         .collect();
     let mut names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-    names.sort_by_key(|name| *name != main);
+    let place = |name: &str| of.next_figures().iter().position(|next| *next == name).unwrap_or(usize::MAX);
+    names.sort_by_key(|name| (*name != main, place(name)));
     let own = report.median(scenario, case, "spill", main);
     _ = writeln!(out, "\n| {case} | spill is | {} |", names.join(" | "));
     _ = writeln!(out, "|---|---|{}", "---|".repeat(names.len()));
@@ -142,7 +144,7 @@ pub(crate) fn text(report: &Report) -> String {
         }
         _ = writeln!(out, "\n## {}\n\n{}", scenario.name(), scenario.about());
         for case in cases {
-            table(report, scenario.name(), scenario.main_figure(), case, &mut out);
+            table(report, *scenario, case, &mut out);
         }
     }
     let outcomes = bars::outcomes(report);

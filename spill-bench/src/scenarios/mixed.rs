@@ -16,6 +16,7 @@ use crate::{
     meter::{self, Meter},
     systems::{self, Keeper, Setup},
     trial::{Figures, Trial},
+    watchdog,
 };
 
 pub(crate) struct Mixing;
@@ -53,8 +54,7 @@ impl Scenario for Mixing {
 
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures> {
         let workers = if systems::blocks(&trial.system) { usize::try_from(TASKS)? } else { 2 };
-        let (memory, calls) = if trial.quick { (8 << 20, 40_000) } else { (64 << 20, 400_000) };
-        runtime_of(workers)?.block_on(mix(&trial.system, dir, memory, calls))
+        runtime_of(workers)?.block_on(mix(&trial.system, dir, trial.quick))
     }
 }
 
@@ -108,8 +108,10 @@ impl Task {
                 self.keeper.insert(key, value).await?;
                 meter::record(&mut self.met.inserts, began);
             }
+            watchdog::sign();
             if let (0, Some(dir)) = (number % LOOK_EVERY, &self.looks_at) {
-                self.met.most_allocated = self.met.most_allocated.max(machine::files_below(dir)?.1);
+                let allocated = watchdog::blocking(|| machine::files_below(dir))?.1;
+                self.met.most_allocated = self.met.most_allocated.max(allocated);
             }
         }
         Ok(self.met)
@@ -127,7 +129,8 @@ impl Task {
     }
 }
 
-async fn mix(system: &str, dir: &Path, memory: u64, calls: usize) -> Result<Figures> {
+pub(super) async fn mix(system: &str, dir: &Path, quick: bool) -> Result<Figures> {
+    let (memory, calls) = if quick { (8 << 20, 40_000) } else { (64 << 20, 400_000) };
     let values = Arc::new(Values::new(Kind::Random, LENGTH));
     let count = 4 * memory / LENGTH as u64;
     let live = 4 * memory;
@@ -145,6 +148,7 @@ async fn mix(system: &str, dir: &Path, memory: u64, calls: usize) -> Result<Figu
     let keeper: Arc<dyn Keeper> = systems::open(system, &setup).await?.into();
     for key in 0..count {
         keeper.insert(key, make(&values, key, 1)).await?;
+        watchdog::sign();
     }
     keeper.settle().await?;
     let tasks = plans.into_iter().map(|(task, keys, versions, met)| Task {
@@ -157,14 +161,14 @@ async fn mix(system: &str, dir: &Path, memory: u64, calls: usize) -> Result<Figu
     });
     let before = keeper.counts();
     let meter = Meter::start(memory_before)?;
-    let running: Vec<_> = tasks.map(|task| tokio::spawn(task.run())).collect();
+    let running: Vec<_> = tasks.map(|task| tokio::spawn(watchdog::signing(task.run()))).collect();
     let mut met = Met::new()?;
     for task in running {
         add(&mut met, &task.await??)?;
     }
     let (elapsed, cpu, peak) = (meter.elapsed(), meter.cpu(), meter.peak_over(memory));
     keeper.settle().await?;
-    let allocated = machine::files_below(dir)?.1;
+    let allocated = watchdog::blocking(|| machine::files_below(dir))?.1;
     ensure!(met.reads.len() + met.inserts.len() > 0, "nothing was done");
     let per_call = 1e6 / calls as f64;
     let mut figures = Figures::from([

@@ -9,6 +9,7 @@ mod policy;
 mod restore;
 mod scale;
 mod spill;
+mod stalls;
 
 use std::path::Path;
 
@@ -30,6 +31,11 @@ pub(crate) trait Scenario: Sync {
     /// The figure that systems are compared by.
     fn main_figure(&self) -> &'static str;
 
+    /// The figures that come next in a table, in this order; the others follow by name.
+    fn next_figures(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether every round gives the same figures, so that one is enough.
     fn is_exact(&self, _case: &str) -> bool {
         false
@@ -44,6 +50,7 @@ pub(crate) static SCENARIOS: &[&dyn Scenario] = &[
     &spill::Spilling,
     &restore::Restoring,
     &mixed::Mixing,
+    &stalls::Stalling,
     &object::Objects,
     &policy::Policies,
     &scale::Scale,

@@ -11,6 +11,7 @@ use crate::{
     meter::{self, Meter},
     systems::{self, BLOCK, Effort, RawFile, Setup},
     trial::{Figures, Trial},
+    watchdog,
 };
 
 pub(crate) struct Spilling;
@@ -126,7 +127,7 @@ fn total_for(system: &str, case: Case, total: u64) -> u64 {
     if system == "files" && case.length < 64 << 10 { total / 16 } else { total }
 }
 
-async fn keeper(system: &str, case: Case, dir: &Path, total: u64, memory: u64) -> Result<Figures> {
+pub(super) async fn keeper(system: &str, case: Case, dir: &Path, total: u64, memory: u64) -> Result<Figures> {
     let values = Values::new(case.kind, case.length);
     let total = total_for(system, case, total);
     let setup = Setup { dir, memory, total, value_length: case.length, compress: case.compress };
@@ -136,14 +137,16 @@ async fn keeper(system: &str, case: Case, dir: &Path, total: u64, memory: u64) -
     let meter = Meter::start(memory_before)?;
     let count = total / case.length as u64;
     for key in 0..count {
-        let value = values.make(key);
+        let value = watchdog::apart(|| values.make(key));
         let began = Instant::now();
         keeper.insert(key, value).await?;
         meter::record(&mut waits, began);
+        watchdog::sign();
     }
     keeper.settle().await?;
     let inserted = count * case.length as u64;
-    let mut figures = meter.stop_writing(dir, inserted - keeper.only_in_memory().min(inserted))?;
+    let written = inserted - keeper.only_in_memory().min(inserted);
+    let mut figures = watchdog::blocking(|| meter.stop_writing(dir, written))?;
     let over = figures.get("peak MiB").copied().unwrap_or_default() - (memory >> 20) as f64;
     figures.insert("peak MiB over memory".into(), over);
     meter::quantiles(&mut figures, "insert", &waits);
