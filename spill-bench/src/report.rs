@@ -110,7 +110,7 @@ fn table(report: &Report, of: &dyn Scenario, case: &str, out: &mut String) {
 
 fn bars(outcomes: &[Outcome], out: &mut String) {
     _ = writeln!(out, "\n| | bar | measured | |\n|---|---|---|---|");
-    for Outcome { bar, value, held } in outcomes {
+    for Outcome { bar, value, held, beside } in outcomes {
         let against = bar.against.join(", ");
         let limit = match bar.holds {
             Holds::AtLeast(least) if against.is_empty() => format!("≥ {least}"),
@@ -122,7 +122,11 @@ fn bars(outcomes: &[Outcome], out: &mut String) {
         };
         let verdict = if *held { "held" } else { "**missed**" };
         let what = format!("{}: {}, {}", bar.scenario, bar.case, bar.figure);
-        _ = writeln!(out, "| {what} | {limit} | {} | {verdict} |", number(*value));
+        let beside = bar
+            .beside
+            .zip(*beside)
+            .map_or_else(String::new, |(name, value)| format!("; {name}: {}", number(value)));
+        _ = writeln!(out, "| {what} | {limit} | {}{beside} | {verdict} |", number(*value));
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Scenario, runtime};
 use crate::{
     data::{Kind, Values},
     machine,
-    meter::Meter,
+    meter::{self, Meter},
     systems::{self, Setup},
     trial::{Figures, Trial},
 };
@@ -69,11 +69,13 @@ async fn losses(system: &str, dir: &Path, count: u64, length: usize, memory: u64
         }
     }
     let peak = meter.peak_over(memory);
+    let away = total.saturating_sub(keeper.only_in_memory()) / length as u64;
     keeper.close().await?;
-    Ok(Figures::from([
+    let mut figures = Figures::from([
         ("lost".into(), f64::from(lost)),
         ("lost %".into(), f64::from(lost) / count as f64 * 100.0),
         ("inserted MB/s".into(), total as f64 / inserted / 1e6),
-        ("peak MiB over memory".into(), peak),
-    ]))
+    ]);
+    meter::peaks(&mut figures, peak, away);
+    Ok(figures)
 }

@@ -178,8 +178,8 @@ pub(super) async fn mix(system: &str, dir: &Path, quick: bool) -> Result<Figures
         ("allocated/live at the end".into(), allocated as f64 / live as f64),
         ("stale".into(), met.stale as f64),
         ("lost".into(), met.lost as f64),
-        ("peak MiB over memory".into(), peak),
     ]);
+    meter::peaks(&mut figures, peak, live.saturating_sub(keeper.only_in_memory()) / LENGTH as u64);
     meter::quantiles(&mut figures, "read", &met.reads);
     meter::quantiles(&mut figures, "insert", &met.inserts);
     for ((name, after), (_, before)) in keeper.counts().into_iter().zip(before) {

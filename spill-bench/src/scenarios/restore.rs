@@ -191,7 +191,7 @@ async fn keeper(system: &str, case: Case<'_>, dir: &Path, quick: bool) -> Result
     };
     let peak = meter.peak_over(memory);
     let mut figures = meter.stop_reading(keys.len() as u64, (keys.len() * case.length) as u64);
-    figures.insert("peak MiB over memory".into(), peak);
+    meter::peaks(&mut figures, peak, total.saturating_sub(keeper.only_in_memory()) / case.length as u64);
     meter::quantiles(&mut figures, "read", &waits);
     keeper.close().await?;
     Ok(figures)

@@ -148,7 +148,7 @@ pub(super) async fn keeper(system: &str, case: Case, dir: &Path, total: u64, mem
     let written = inserted - keeper.only_in_memory().min(inserted);
     let mut figures = watchdog::blocking(|| meter.stop_writing(dir, written))?;
     let over = figures.get("peak MiB").copied().unwrap_or_default() - (memory >> 20) as f64;
-    figures.insert("peak MiB over memory".into(), over);
+    meter::peaks(&mut figures, over, written / case.length as u64);
     meter::quantiles(&mut figures, "insert", &waits);
     keeper.close().await?;
     Ok(figures)
