@@ -1,6 +1,9 @@
 //! Writing: many times what memory holds goes in, by one task, as fast as it is taken.
 
-use std::{path::Path, time::Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 
@@ -136,20 +139,29 @@ pub(super) async fn keeper(system: &str, case: Case, dir: &Path, total: u64, mem
     let mut waits = meter::new_waits()?;
     let meter = Meter::start(memory_before)?;
     let count = total / case.length as u64;
+    let mut making = Duration::ZERO;
     for key in 0..count {
+        let asked = Instant::now();
         let value = watchdog::apart(|| values.make(key));
         let began = Instant::now();
+        making += began - asked;
         keeper.insert(key, value).await?;
         meter::record(&mut waits, began);
         watchdog::sign();
     }
     keeper.settle().await?;
     let inserted = count * case.length as u64;
+    let making_share = making.as_secs_f64() / meter.elapsed().as_secs_f64();
     let written = inserted - keeper.only_in_memory().min(inserted);
     let mut figures = watchdog::blocking(|| meter.stop_writing(dir, written))?;
     let over = figures.get("peak MiB").copied().unwrap_or_default() - (memory >> 20) as f64;
     meter::peaks(&mut figures, over, written / case.length as u64);
     meter::quantiles(&mut figures, "insert", &waits);
+    // Making a value is work of the bench and of one thread, which has no other then: its time is its CPU time.
+    let made = making.as_secs_f64() / (written as f64 / f64::from(1 << 30));
+    figures.entry("CPU s/GiB".into()).and_modify(|all| *all -= made);
+    figures.insert("making values s/GiB".into(), made);
+    figures.insert("making values % of time".into(), making_share * 100.0);
     keeper.close().await?;
     Ok(figures)
 }
