@@ -137,10 +137,9 @@ pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The same for what blocks: other tasks of the thread go on elsewhere.
-pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
-    in_watched(Watched::end);
-    tokio::task::block_in_place(work)
+/// The same for what takes longer: on a thread that is not watched, so that nobody waits for it.
+pub(crate) async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    Ok(tokio::task::spawn_blocking(work).await?)
 }
 
 /// A future that signs whenever it is polled and whenever that has ended.
@@ -245,7 +244,7 @@ mod tests {
         let mut figures = Figures::new();
         let work = async move {
             apart(|| std::thread::sleep(long));
-            blocking(|| std::thread::sleep(long));
+            elsewhere(move || std::thread::sleep(long)).await.unwrap();
         };
         watchdog.watch("", work, &mut figures).unwrap();
         assert!(figures["turn with waits max µs"] < 2e6, "{figures:?}");

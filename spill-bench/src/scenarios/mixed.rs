@@ -110,7 +110,7 @@ impl Task {
             }
             watchdog::sign();
             if let (0, Some(dir)) = (number % LOOK_EVERY, &self.looks_at) {
-                let allocated = watchdog::blocking(|| machine::files_below(dir))?.1;
+                let allocated = allocated_below(dir).await?;
                 self.met.most_allocated = self.met.most_allocated.max(allocated);
             }
         }
@@ -129,21 +129,31 @@ impl Task {
     }
 }
 
+async fn allocated_below(dir: &Path) -> Result<u64> {
+    let dir = dir.to_path_buf();
+    Ok(watchdog::elsewhere(move || machine::files_below(&dir)).await??.1)
+}
+
+/// Of each task the keys that it asks for, how often each key was written, and what it will meet.
+fn plans(count: u64, calls: usize) -> Result<Vec<(u64, Vec<u64>, Vec<u64>, Met)>> {
+    let plan = |task| {
+        let keys = data::zipf(count, 0.99, calls / usize::try_from(TASKS)?, task)?;
+        let keys: Vec<u64> = keys.into_iter().map(|key| key - key % TASKS + task).collect();
+        Ok((task, keys, vec![1; usize::try_from(count)?], Met::new()?))
+    };
+    (0..TASKS).map(plan).collect()
+}
+
 pub(super) async fn mix(system: &str, dir: &Path, quick: bool) -> Result<Figures> {
     let (memory, calls) = if quick { (8 << 20, 40_000) } else { (64 << 20, 400_000) };
-    let values = Arc::new(Values::new(Kind::Random, LENGTH));
+    let values = Arc::new(watchdog::elsewhere(|| Values::new(Kind::Random, LENGTH)).await?);
     let count = 4 * memory / LENGTH as u64;
     let live = 4 * memory;
     // Enough for every overwrite to be somewhere else.
     let total = live + calls as u64 * LENGTH as u64;
     let setup = Setup { dir, memory, total, value_length: LENGTH, compress: "none" };
     // Before the memory is looked at: what the bench itself needs is not the system's.
-    let mut plans = Vec::new();
-    for task in 0..TASKS {
-        let keys = data::zipf(count, 0.99, calls / usize::try_from(TASKS)?, task)?;
-        let keys: Vec<u64> = keys.into_iter().map(|key| key - key % TASKS + task).collect();
-        plans.push((task, keys, vec![1; usize::try_from(count)?], Met::new()?));
-    }
+    let plans = watchdog::elsewhere(move || plans(count, calls)).await??;
     let memory_before = machine::memory_now();
     let keeper: Arc<dyn Keeper> = systems::open(system, &setup).await?.into();
     for key in 0..count {
@@ -168,7 +178,7 @@ pub(super) async fn mix(system: &str, dir: &Path, quick: bool) -> Result<Figures
     }
     let (elapsed, cpu, peak) = (meter.elapsed(), meter.cpu(), meter.peak_over(memory));
     keeper.settle().await?;
-    let allocated = watchdog::blocking(|| machine::files_below(dir))?.1;
+    let allocated = allocated_below(dir).await?;
     ensure!(met.reads.len() + met.inserts.len() > 0, "nothing was done");
     let per_call = 1e6 / calls as f64;
     let mut figures = Figures::from([

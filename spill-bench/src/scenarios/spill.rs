@@ -131,7 +131,7 @@ fn total_for(system: &str, case: Case, total: u64) -> u64 {
 }
 
 pub(super) async fn keeper(system: &str, case: Case, dir: &Path, total: u64, memory: u64) -> Result<Figures> {
-    let values = Values::new(case.kind, case.length);
+    let values = watchdog::elsewhere(move || Values::new(case.kind, case.length)).await?;
     let total = total_for(system, case, total);
     let setup = Setup { dir, memory, total, value_length: case.length, compress: case.compress };
     let memory_before = machine::memory_now();
@@ -153,7 +153,8 @@ pub(super) async fn keeper(system: &str, case: Case, dir: &Path, total: u64, mem
     let inserted = count * case.length as u64;
     let making_share = making.as_secs_f64() / meter.elapsed().as_secs_f64();
     let written = inserted - keeper.only_in_memory().min(inserted);
-    let mut figures = watchdog::blocking(|| meter.stop_writing(dir, written))?;
+    let files = dir.to_path_buf();
+    let mut figures = watchdog::elsewhere(move || meter.stop_writing(&files, written)).await??;
     let over = figures.get("peak MiB").copied().unwrap_or_default() - (memory >> 20) as f64;
     meter::peaks(&mut figures, over, written / case.length as u64);
     meter::quantiles(&mut figures, "insert", &waits);
