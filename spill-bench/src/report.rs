@@ -119,6 +119,12 @@ fn bars(outcomes: &[Outcome], out: &mut String) {
             Holds::AtMost(most) => format!("≤ {most} × {against}"),
             Holds::Below(most) => format!("≤ {most} below {against}"),
             Holds::TimesCase(most, case) => format!("≤ {most} × {case}"),
+            Holds::AtLeastOfLower(least, other) => {
+                format!("≥ {least} × the lower of {other} and the best of {against}")
+            }
+            Holds::AtLeastOfCases(least, cases) => {
+                format!("≥ {} × the best of {}", number(least), cases.join("; "))
+            }
         };
         let verdict = if *held { "held" } else { "**missed**" };
         let what = format!("{}: {}, {}", bar.scenario, bar.case, bar.figure);
