@@ -134,12 +134,19 @@ async fn allocated_below(dir: &Path) -> Result<u64> {
     Ok(watchdog::elsewhere(move || machine::files_below(&dir)).await??.1)
 }
 
-/// Of each task the keys that it asks for, how often each key was written, and what it will meet.
-fn plans(count: u64, calls: usize) -> Result<Vec<(u64, Vec<u64>, Vec<u64>, Met)>> {
+/// What one task needs that is made before the memory is looked at.
+struct Plan {
+    task: u64,
+    keys: Vec<u64>,
+    versions: Vec<u64>,
+    met: Met,
+}
+
+fn plans(count: u64, calls: usize) -> Result<Vec<Plan>> {
     let plan = |task| {
         let keys = data::zipf(count, 0.99, calls / usize::try_from(TASKS)?, task)?;
         let keys: Vec<u64> = keys.into_iter().map(|key| key - key % TASKS + task).collect();
-        Ok((task, keys, vec![1; usize::try_from(count)?], Met::new()?))
+        Ok(Plan { task, keys, versions: vec![1; usize::try_from(count)?], met: Met::new()? })
     };
     (0..TASKS).map(plan).collect()
 }
@@ -161,7 +168,7 @@ pub(super) async fn mix(system: &str, dir: &Path, quick: bool) -> Result<Figures
         watchdog::sign();
     }
     keeper.settle().await?;
-    let tasks = plans.into_iter().map(|(task, keys, versions, met)| Task {
+    let tasks = plans.into_iter().map(|Plan { task, keys, versions, met }| Task {
         keeper: Arc::clone(&keeper),
         values: Arc::clone(&values),
         keys,

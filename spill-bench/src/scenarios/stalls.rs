@@ -91,7 +91,6 @@ impl Scenario for Stalling {
 }
 
 /// What a store does that has the disk to itself. The files are gone in the end.
-#[expect(clippy::needless_pass_by_value, reason = "a thread of its own needs its own")]
 fn write(dir: PathBuf, bytes: u64) -> Result<()> {
     std::fs::create_dir(&dir)?;
     let content = Values::new(Kind::Random, BLOCK).whole();
