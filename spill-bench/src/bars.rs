@@ -33,10 +33,20 @@ pub(crate) enum Holds {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) bar: Bar,
-    /// Spill's figure, as a multiple of the other's if there is one, or how far it is below it.
-    pub(crate) value: f64,
-    pub(crate) held: bool,
+    /// Spill's figure, as a multiple of the other's if there is one, or how far it is below it. None: one is missing.
+    pub(crate) value: Option<f64>,
     pub(crate) beside: Option<f64>,
+}
+
+impl Outcome {
+    /// None: it can't be judged.
+    pub(crate) fn held(&self) -> Option<bool> {
+        let value = self.value?;
+        Some(match self.bar.holds {
+            AtLeast(least) | AtLeastOfLower(least, _) | AtLeastOfCases(least, _) => value >= least,
+            AtMost(most) | Below(most) | TimesCase(most, _) => value <= most,
+        })
+    }
 }
 
 const fn bar(
@@ -223,18 +233,21 @@ pub(crate) const BARS: &[Bar] = &[
     bar("lost", "16 384 values of 64 KiB", "lost", &[], AtMost(0.0)),
 ];
 
-/// The bars that the runs of a report have figures for.
+/// The bars on cases that Spill ran in.
 pub(crate) fn outcomes(report: &Report) -> Vec<Outcome> {
-    BARS.iter().filter_map(|bar| outcome(report, *bar)).collect()
+    let ran = |bar: &&Bar| report.of(bar.scenario, bar.case, "spill").next().is_some();
+    let outcome = |bar: &Bar| {
+        let beside = bar.beside.and_then(|figure| report.median(bar.scenario, bar.case, "spill", figure));
+        Outcome { bar: *bar, value: value(report, *bar), beside }
+    };
+    BARS.iter().filter(ran).map(outcome).collect()
 }
 
-fn outcome(report: &Report, bar: Bar) -> Option<Outcome> {
-    let of = |system, figure| report.median(bar.scenario, bar.case, system, figure);
-    let median = |system| of(system, bar.figure);
+fn value(report: &Report, bar: Bar) -> Option<f64> {
+    let median = |system| report.median(bar.scenario, bar.case, system, bar.figure);
     let others: Vec<f64> = bar.against.iter().filter_map(|system| median(system)).collect();
     let highest = others.iter().copied().reduce(f64::max);
-    // Without the other side there is nothing to compare with.
-    let best = match bar.holds {
+    let other = match bar.holds {
         AtLeast(_) | AtMost(_) if bar.against.is_empty() => 1.0,
         AtLeast(_) | Below(_) => highest?,
         AtMost(_) => others.iter().copied().reduce(f64::min)?,
@@ -246,10 +259,5 @@ fn outcome(report: &Report, bar: Bar) -> Option<Outcome> {
         }
     };
     let own = median("spill")?;
-    let value = if matches!(bar.holds, Below(_)) { best - own } else { own / best };
-    let held = match bar.holds {
-        AtLeast(least) | AtLeastOfLower(least, _) | AtLeastOfCases(least, _) => value >= least,
-        AtMost(most) | Below(most) | TimesCase(most, _) => value <= most,
-    };
-    Some(Outcome { bar, value, held, beside: bar.beside.and_then(|figure| of("spill", figure)) })
+    Some(if matches!(bar.holds, Below(_)) { other - own } else { own / other })
 }

@@ -171,6 +171,10 @@ impl Scenario for Hot {
         "M ops/s"
     }
 
+    fn next_figures(&self) -> &'static [&'static str] {
+        &["ns/op", "instructions/op"]
+    }
+
     fn is_exact(&self, case: &str) -> bool {
         case.ends_with("counted")
     }

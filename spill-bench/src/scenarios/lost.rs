@@ -41,6 +41,14 @@ impl Scenario for Losing {
         "lost"
     }
 
+    fn next_figures(&self) -> &'static [&'static str] {
+        &["lost %", "inserted MB/s"]
+    }
+
+    fn less_is_better(&self) -> bool {
+        true
+    }
+
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures> {
         let case = CASES.iter().find(|(name, ..)| *name == trial.case);
         let (_, count, length) = case.context("no such case")?;

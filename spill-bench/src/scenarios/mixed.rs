@@ -52,6 +52,24 @@ impl Scenario for Mixing {
         "ops/s"
     }
 
+    fn next_figures(&self) -> &'static [&'static str] {
+        &[
+            "CPU s/1e6 ops",
+            "allocated/live at most",
+            "allocated/live at the end",
+            "peak MiB over memory",
+            "peak less index MiB over memory",
+            "stale",
+            "lost",
+            "read p50 µs",
+            "read p99 µs",
+            "read max µs",
+            "insert p50 µs",
+            "insert p99 µs",
+            "insert max µs",
+        ]
+    }
+
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures> {
         let workers = if systems::blocks(&trial.system) { usize::try_from(TASKS)? } else { 2 };
         runtime_of(workers)?.block_on(mix(&trial.system, dir, trial.quick))

@@ -1,6 +1,6 @@
 //! What is measured: one module for each scenario.
 
-mod dask;
+pub(crate) mod dask;
 mod hot;
 mod lost;
 mod mixed;
@@ -30,6 +30,11 @@ pub(crate) trait Scenario: Sync {
 
     /// The figure that systems are compared by.
     fn main_figure(&self) -> &'static str;
+
+    /// Whether of the main figure less is better.
+    fn less_is_better(&self) -> bool {
+        false
+    }
 
     /// The figures that come next in a table, in this order; the others follow by name.
     fn next_figures(&self) -> &'static [&'static str] {

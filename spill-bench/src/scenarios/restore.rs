@@ -122,6 +122,19 @@ impl Scenario for Restoring {
         "MB/s"
     }
 
+    fn next_figures(&self) -> &'static [&'static str] {
+        &[
+            "reads/s",
+            "CPU s/GiB",
+            "peak MiB over memory",
+            "peak less index MiB over memory",
+            "read/value bytes",
+            "read p50 µs",
+            "read p99 µs",
+            "read max µs",
+        ]
+    }
+
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures> {
         let case = Case::parse(&trial.case)?;
         match trial.system.as_str() {

@@ -49,6 +49,10 @@ impl Scenario for Stalling {
         "turn max µs"
     }
 
+    fn less_is_better(&self) -> bool {
+        true
+    }
+
     fn next_figures(&self) -> &'static [&'static str] {
         &[
             "idle turn max µs",
