@@ -69,7 +69,8 @@ impl Values {
         Self { pool, length }
     }
 
-    fn at(&self, key: u64) -> &[u8] {
+    /// The value of a key, but for its first bytes.
+    pub(crate) fn at(&self, key: u64) -> &[u8] {
         // An odd step visits other places for many keys; multiples of 8, so that integers stay whole.
         let start =
             usize::try_from(key.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (POOL as u64 / 8)).unwrap_or(0) * 8;

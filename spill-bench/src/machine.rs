@@ -30,6 +30,15 @@ pub(crate) struct Machine {
     pub(crate) systems: Vec<String>,
 }
 
+impl Machine {
+    /// All but the date.
+    pub(crate) fn line(&self) -> String {
+        let Self { date: _, cpu, cores, memory_gib, kernel, rust, file_system, systems } = self;
+        let systems = systems.join(", ");
+        format!("{cores} × {cpu}, {memory_gib:.0} GiB, {file_system}, {kernel}, {rust}; {systems}")
+    }
+}
+
 pub(crate) fn describe(dir: &Path) -> Machine {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));

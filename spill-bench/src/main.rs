@@ -1,24 +1,30 @@
 //! Sets Spill beside other stores, on one machine, in one run.
 //!
-//! `cargo run --release -p spill-bench -- spill restore` runs two scenarios, `-- report RESULT.json` makes the
-//! page `docs/benchmarks.md` of a result. Each trial is a process of its own, so that memory and CPU time are
+//! `cargo run --release -p spill-bench -- spill restore` runs two scenarios, `-- --report FILE…` makes the page
+//! `docs/benchmarks.md` of what `--json` printed. Each trial is a process of its own, so that memory and CPU time are
 //! its own as well; the systems take turns, round after round, so that a slow minute of the machine hits all of
 //! them. What counts is the median of the rounds, and the ratio to it.
 //!
 //! `scenarios` says what is measured, `systems` who is, `bars` what has to come out of it; `trial` runs one
-//! system once, `meter` counts what that used, `report` makes text of the figures.
+//! system once, `meter` counts what that used, `watchdog` how long threads were kept, `report` makes tables of the
+//! figures and `page` the page.
 
 mod bars;
 mod data;
 mod machine;
 mod meter;
+mod page;
 mod report;
 mod scenarios;
 mod systems;
 mod traces;
 mod trial;
+mod watchdog;
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -31,9 +37,9 @@ use crate::{
 
 /// Sets Spill beside other stores, on one machine, in one run.
 #[derive(Debug, Parser)]
-#[command(name = "spill-bench")]
+#[command(name = "spill-bench", after_help = page::COMMANDS)]
 struct Arguments {
-    /// The scenarios to run, of: hot, spill, restore, mixed, object, policy, scale, lost. None: all.
+    /// The scenarios to run, of: hot, spill, restore, mixed, stalls, object, policy, scale, lost. None: all.
     scenarios: Vec<String>,
     /// Run only cases whose name contains this.
     #[arg(long, default_value = "")]
@@ -53,9 +59,12 @@ struct Arguments {
     /// Where the systems keep their files. A disk, not a file system in memory.
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     dir: PathBuf,
-    /// Make the page of benchmarks of this file, which `--json` printed, instead of running anything.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    /// The most seconds of one trial: it is ended then, counts as failed, and the others go on.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    timeout: u64,
+    /// Print the page of benchmarks made of these files, which `--json` printed, instead of running anything.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    report: Vec<PathBuf>,
     /// Run this one trial in this process: what the command starts for each of them.
     #[arg(long, hide = true)]
     trial: Option<String>,
@@ -68,22 +77,23 @@ fn main() -> Result<()> {
         println!("{}", serde_json::to_string(&trial::run_here(trial)?)?);
         return Ok(());
     }
-    let report = match &arguments.report {
-        Some(path) => {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
-            let report = serde_json::from_str(&text).context("this is not what `--json` prints")?;
-            print!("{}", report::page(&report));
-            return Ok(());
-        }
-        None => run(&arguments)?,
-    };
+    if !arguments.report.is_empty() {
+        let reports = arguments.report.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+        print!("{}", page::page(reports));
+        return Ok(());
+    }
+    let report = run(&arguments)?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{}", report::text(&report));
     }
     Ok(())
+}
+
+fn read(path: &Path) -> Result<Report> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not what `--json` prints", path.display()))
 }
 
 #[expect(clippy::print_stderr, reason = "progress of a command")]
@@ -130,7 +140,7 @@ fn one_trial(scenario: &dyn Scenario, case: &str, system: &str, round: u32, argu
         dir: arguments.dir.clone(),
     };
     eprint!("{} · {case} · {system} · round {} … ", scenario.name(), round + 1);
-    let result = trial.run_in_a_process();
+    let result = trial.run_in_a_process(Duration::from_secs(arguments.timeout));
     let (figures, error) = match result {
         Ok(figures) => (figures, None),
         Err(error) => (trial::Figures::new(), Some(format!("{error:#}"))),

@@ -13,6 +13,9 @@ use crate::{machine, trial::Figures};
 const GIB: f64 = 1073741824.0;
 const MIB: f64 = 1048576.0;
 
+/// Bytes of memory that a key whose value is not in memory may take: a bar of its own, in `scale`.
+const INDEX: u64 = 120;
+
 /// Counts from [`Meter::start`] on.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -81,6 +84,14 @@ impl Meter {
             ("read/value bytes".into(), (machine::read() - self.read) as f64 / bytes),
         ])
     }
+}
+
+/// Adds the most memory there was beyond what was allowed, in MiB: as it is, and less what so many keys may take whose
+/// values are elsewhere.
+pub(crate) fn peaks(figures: &mut Figures, over: f64, spilled_keys: u64) {
+    figures.insert("peak MiB over memory".into(), over);
+    let index = (spilled_keys * INDEX) as f64 / MIB;
+    figures.insert("peak less index MiB over memory".into(), over - index);
 }
 
 /// How long calls took, in nanoseconds.

@@ -1,4 +1,4 @@
-//! Figures as text: tables for a terminal, and the page of benchmarks.
+//! Figures as tables, in Markdown, which a terminal shows well enough.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bars::{self, Holds, Outcome},
     machine::Machine,
-    scenarios::SCENARIOS,
+    scenarios::{SCENARIOS, Scenario},
     trial::Figures,
 };
 
@@ -32,7 +32,22 @@ pub(crate) struct Run {
 }
 
 impl Report {
-    fn of<'a>(&'a self, scenario: &'a str, case: &'a str, system: &'a str) -> impl Iterator<Item = &'a Run> {
+    /// One of all, as of the first's machine. None: there are none.
+    pub(crate) fn merged(reports: Vec<Self>) -> Option<Self> {
+        reports.into_iter().reduce(|mut one, mut other| {
+            one.quick |= other.quick;
+            one.rounds = one.rounds.max(other.rounds);
+            one.runs.append(&mut other.runs);
+            one
+        })
+    }
+
+    pub(crate) fn of<'a>(
+        &'a self,
+        scenario: &'a str,
+        case: &'a str,
+        system: &'a str,
+    ) -> impl Iterator<Item = &'a Run> {
         self.runs
             .iter()
             .filter(move |run| (&*run.scenario, &*run.case, &*run.system) == (scenario, case, system))
@@ -76,8 +91,9 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// One table, as Markdown, which a terminal shows well enough.
-fn table(report: &Report, scenario: &str, main: &str, case: &str, out: &mut String) {
+/// One case.
+fn table(report: &Report, of: &dyn Scenario, case: &str, out: &mut String) {
+    let (scenario, main) = (of.name(), of.main_figure());
     let systems = report.systems(scenario, case);
     let names: BTreeSet<&String> = systems
         .iter()
@@ -85,7 +101,8 @@ fn table(report: &Report, scenario: &str, main: &str, case: &str, out: &mut Stri
         .flat_map(|run| run.figures.keys())
         .collect();
     let mut names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-    names.sort_by_key(|name| *name != main);
+    let place = |name: &str| of.next_figures().iter().position(|next| *next == name).unwrap_or(usize::MAX);
+    names.sort_by_key(|name| (*name != main, place(name)));
     let own = report.median(scenario, case, "spill", main);
     _ = writeln!(out, "\n| {case} | spill is | {} |", names.join(" | "));
     _ = writeln!(out, "|---|---|{}", "---|".repeat(names.len()));
@@ -97,18 +114,32 @@ fn table(report: &Report, scenario: &str, main: &str, case: &str, out: &mut Stri
         };
         let cells: Vec<String> =
             names.iter().map(|name| median(name).map_or_else(String::new, number)).collect();
+        let failed = report.of(scenario, case, system).all(|run| run.error.is_some());
+        let ratio = if failed { "failed" } else { &ratio };
         _ = writeln!(out, "| {system} | {ratio} | {} |", cells.join(" | "));
-        let errors = in_order(report.of(scenario, case, system).filter_map(|run| run.error.as_deref()));
-        for error in errors {
-            let line = error.lines().next().unwrap_or_default();
-            _ = writeln!(out, "| | failed | {line} |");
+    }
+    failures(report, scenario, case, out);
+}
+
+/// A list below the table.
+fn failures(report: &Report, scenario: &str, case: &str, out: &mut String) {
+    for system in report.systems(scenario, case) {
+        let rounds = report.of(scenario, case, system).count();
+        let failed: Vec<&str> =
+            report.of(scenario, case, system).filter_map(|run| run.error.as_deref()).collect();
+        if !failed.is_empty() {
+            let lines = in_order(failed.iter().map(|error| error.lines().next().unwrap_or_default()));
+            let lines = lines.join("; ");
+            _ = writeln!(out, "\n{system} failed in {} of {rounds} rounds: `{lines}`", failed.len());
         }
     }
 }
 
-fn bars(outcomes: &[Outcome], out: &mut String) {
+/// A table of bars and what came out.
+pub(crate) fn bars(outcomes: &[&Outcome], out: &mut String) {
     _ = writeln!(out, "\n| | bar | measured | |\n|---|---|---|---|");
-    for Outcome { bar, value, held } in outcomes {
+    for outcome in outcomes {
+        let Outcome { bar, value, beside } = outcome;
         let against = bar.against.join(", ");
         let limit = match bar.holds {
             Holds::AtLeast(least) if against.is_empty() => format!("≥ {least}"),
@@ -117,45 +148,65 @@ fn bars(outcomes: &[Outcome], out: &mut String) {
             Holds::AtMost(most) => format!("≤ {most} × {against}"),
             Holds::Below(most) => format!("≤ {most} below {against}"),
             Holds::TimesCase(most, case) => format!("≤ {most} × {case}"),
+            Holds::AtLeastOfLower(least, other) => {
+                format!("≥ {least} × the lower of {other} and the best of {against}")
+            }
+            Holds::AtLeastOfCases(least, cases) => {
+                format!("≥ {} × the best of {}", number(least), cases.join("; "))
+            }
         };
-        let verdict = if *held { "held" } else { "**missed**" };
+        let verdict = match outcome.held() {
+            Some(true) => "held",
+            Some(false) => "**missed**",
+            None => "not judged",
+        };
+        let value = value.map_or_else(String::new, number);
+        let beside = bar
+            .beside
+            .zip(*beside)
+            .map_or_else(String::new, |(name, value)| format!("; {name}: {}", number(value)));
         let what = format!("{}: {}, {}", bar.scenario, bar.case, bar.figure);
-        _ = writeln!(out, "| {what} | {limit} | {} | {verdict} |", number(*value));
+        _ = writeln!(out, "| {what} | {limit} | {value}{beside} | {verdict} |");
+    }
+}
+
+/// What was measured of one scenario: its tables, then its bars.
+pub(crate) fn section(report: &Report, scenario: &dyn Scenario, outcomes: &[Outcome], out: &mut String) {
+    let cases = report.cases(scenario.name());
+    if cases.is_empty() {
+        return;
+    }
+    _ = writeln!(out, "\n## {}\n\n{}", scenario.name(), scenario.about());
+    if scenario.less_is_better() {
+        _ = writeln!(out, "\nOf {} less is better.", scenario.main_figure());
+    }
+    for case in cases {
+        table(report, scenario, case, out);
+    }
+    let of_it: Vec<&Outcome> =
+        outcomes.iter().filter(|outcome| outcome.bar.scenario == scenario.name()).collect();
+    if !of_it.is_empty() {
+        _ = writeln!(out, "\nBars:");
+        bars(&of_it, out);
     }
 }
 
 /// Tables of everything, for a terminal.
 pub(crate) fn text(report: &Report) -> String {
     let mut out = String::new();
-    let Machine { date, cpu, cores, memory_gib, kernel, rust, file_system, systems } = &report.machine;
     _ = writeln!(
         out,
-        "{date}: {cores} × {cpu}, {memory_gib:.0} GiB, {file_system}, {kernel}, {rust}; {}; medians of {} rounds{}",
-        systems.join(", "),
+        "{}: {}; medians of {} rounds{}",
+        report.machine.date,
+        report.machine.line(),
         report.rounds,
         if report.quick { ", quick: the figures say nothing" } else { "" }
     );
+    // Who runs some systems only knows that not everything can be compared.
+    let mut outcomes = bars::outcomes(report);
+    outcomes.retain(|outcome| outcome.value.is_some());
     for scenario in SCENARIOS {
-        let cases = report.cases(scenario.name());
-        if cases.is_empty() {
-            continue;
-        }
-        _ = writeln!(out, "\n## {}\n\n{}", scenario.name(), scenario.about());
-        for case in cases {
-            table(report, scenario.name(), scenario.main_figure(), case, &mut out);
-        }
-    }
-    let outcomes = bars::outcomes(report);
-    if !outcomes.is_empty() {
-        _ = writeln!(out, "\n## Bars");
-        bars(&outcomes, &mut out);
+        section(report, *scenario, &outcomes, &mut out);
     }
     out
-}
-
-/// The page of benchmarks.
-pub(crate) fn page(report: &Report) -> String {
-    let head = "# Benchmarks\n\nMade by `spill-bench --report`, of what `spill-bench --json` printed; not written by hand. \
-                Losses are shown like wins.\n\n";
-    format!("{head}{}", text(report))
 }

@@ -9,6 +9,9 @@ use crate::trial::Figures;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/dask_spill.py");
 
+pub(crate) const SETTINGS: &str = "`distributed.spill.SpillBuffer` of Python, of the version that `dask_spill.py` \
+    names, in one process; its compression off. Fewer values than the others, as it makes a file for each.";
+
 /// How many values, and the memory for them: fewer than the others get, as it makes a file for each of them.
 fn amounts(length: usize, quick: bool) -> (u64, u64) {
     let count = match length {

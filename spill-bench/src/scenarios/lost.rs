@@ -8,7 +8,7 @@ use super::{Scenario, runtime};
 use crate::{
     data::{Kind, Values},
     machine,
-    meter::Meter,
+    meter::{self, Meter},
     systems::{self, Setup},
     trial::{Figures, Trial},
 };
@@ -41,6 +41,14 @@ impl Scenario for Losing {
         "lost"
     }
 
+    fn next_figures(&self) -> &'static [&'static str] {
+        &["lost %", "inserted MB/s"]
+    }
+
+    fn less_is_better(&self) -> bool {
+        true
+    }
+
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures> {
         let case = CASES.iter().find(|(name, ..)| *name == trial.case);
         let (_, count, length) = case.context("no such case")?;
@@ -69,11 +77,13 @@ async fn losses(system: &str, dir: &Path, count: u64, length: usize, memory: u64
         }
     }
     let peak = meter.peak_over(memory);
+    let away = total.saturating_sub(keeper.only_in_memory()) / length as u64;
     keeper.close().await?;
-    Ok(Figures::from([
+    let mut figures = Figures::from([
         ("lost".into(), f64::from(lost)),
         ("lost %".into(), f64::from(lost) / count as f64 * 100.0),
         ("inserted MB/s".into(), total as f64 / inserted / 1e6),
-        ("peak MiB over memory".into(), peak),
-    ]))
+    ]);
+    meter::peaks(&mut figures, peak, away);
+    Ok(figures)
 }

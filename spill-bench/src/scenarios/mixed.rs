@@ -16,6 +16,7 @@ use crate::{
     meter::{self, Meter},
     systems::{self, Keeper, Setup},
     trial::{Figures, Trial},
+    watchdog,
 };
 
 pub(crate) struct Mixing;
@@ -51,10 +52,27 @@ impl Scenario for Mixing {
         "ops/s"
     }
 
+    fn next_figures(&self) -> &'static [&'static str] {
+        &[
+            "CPU s/1e6 ops",
+            "allocated/live at most",
+            "allocated/live at the end",
+            "peak MiB over memory",
+            "peak less index MiB over memory",
+            "stale",
+            "lost",
+            "read p50 µs",
+            "read p99 µs",
+            "read max µs",
+            "insert p50 µs",
+            "insert p99 µs",
+            "insert max µs",
+        ]
+    }
+
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures> {
         let workers = if systems::blocks(&trial.system) { usize::try_from(TASKS)? } else { 2 };
-        let (memory, calls) = if trial.quick { (8 << 20, 40_000) } else { (64 << 20, 400_000) };
-        runtime_of(workers)?.block_on(mix(&trial.system, dir, memory, calls))
+        runtime_of(workers)?.block_on(mix(&trial.system, dir, trial.quick))
     }
 }
 
@@ -108,8 +126,10 @@ impl Task {
                 self.keeper.insert(key, value).await?;
                 meter::record(&mut self.met.inserts, began);
             }
+            watchdog::sign();
             if let (0, Some(dir)) = (number % LOOK_EVERY, &self.looks_at) {
-                self.met.most_allocated = self.met.most_allocated.max(machine::files_below(dir)?.1);
+                let allocated = allocated_below(dir).await?;
+                self.met.most_allocated = self.met.most_allocated.max(allocated);
             }
         }
         Ok(self.met)
@@ -127,27 +147,46 @@ impl Task {
     }
 }
 
-async fn mix(system: &str, dir: &Path, memory: u64, calls: usize) -> Result<Figures> {
-    let values = Arc::new(Values::new(Kind::Random, LENGTH));
+async fn allocated_below(dir: &Path) -> Result<u64> {
+    let dir = dir.to_path_buf();
+    Ok(watchdog::elsewhere(move || machine::files_below(&dir)).await??.1)
+}
+
+/// What one task needs that is made before the memory is looked at.
+struct Plan {
+    task: u64,
+    keys: Vec<u64>,
+    versions: Vec<u64>,
+    met: Met,
+}
+
+fn plans(count: u64, calls: usize) -> Result<Vec<Plan>> {
+    let plan = |task| {
+        let keys = data::zipf(count, 0.99, calls / usize::try_from(TASKS)?, task)?;
+        let keys: Vec<u64> = keys.into_iter().map(|key| key - key % TASKS + task).collect();
+        Ok(Plan { task, keys, versions: vec![1; usize::try_from(count)?], met: Met::new()? })
+    };
+    (0..TASKS).map(plan).collect()
+}
+
+pub(super) async fn mix(system: &str, dir: &Path, quick: bool) -> Result<Figures> {
+    let (memory, calls) = if quick { (8 << 20, 40_000) } else { (64 << 20, 400_000) };
+    let values = Arc::new(watchdog::elsewhere(|| Values::new(Kind::Random, LENGTH)).await?);
     let count = 4 * memory / LENGTH as u64;
     let live = 4 * memory;
     // Enough for every overwrite to be somewhere else.
     let total = live + calls as u64 * LENGTH as u64;
     let setup = Setup { dir, memory, total, value_length: LENGTH, compress: "none" };
     // Before the memory is looked at: what the bench itself needs is not the system's.
-    let mut plans = Vec::new();
-    for task in 0..TASKS {
-        let keys = data::zipf(count, 0.99, calls / usize::try_from(TASKS)?, task)?;
-        let keys: Vec<u64> = keys.into_iter().map(|key| key - key % TASKS + task).collect();
-        plans.push((task, keys, vec![1; usize::try_from(count)?], Met::new()?));
-    }
+    let plans = watchdog::elsewhere(move || plans(count, calls)).await??;
     let memory_before = machine::memory_now();
     let keeper: Arc<dyn Keeper> = systems::open(system, &setup).await?.into();
     for key in 0..count {
         keeper.insert(key, make(&values, key, 1)).await?;
+        watchdog::sign();
     }
     keeper.settle().await?;
-    let tasks = plans.into_iter().map(|(task, keys, versions, met)| Task {
+    let tasks = plans.into_iter().map(|Plan { task, keys, versions, met }| Task {
         keeper: Arc::clone(&keeper),
         values: Arc::clone(&values),
         keys,
@@ -157,14 +196,14 @@ async fn mix(system: &str, dir: &Path, memory: u64, calls: usize) -> Result<Figu
     });
     let before = keeper.counts();
     let meter = Meter::start(memory_before)?;
-    let running: Vec<_> = tasks.map(|task| tokio::spawn(task.run())).collect();
+    let running: Vec<_> = tasks.map(|task| tokio::spawn(watchdog::signing(task.run()))).collect();
     let mut met = Met::new()?;
     for task in running {
         add(&mut met, &task.await??)?;
     }
     let (elapsed, cpu, peak) = (meter.elapsed(), meter.cpu(), meter.peak_over(memory));
     keeper.settle().await?;
-    let allocated = machine::files_below(dir)?.1;
+    let allocated = allocated_below(dir).await?;
     ensure!(met.reads.len() + met.inserts.len() > 0, "nothing was done");
     let per_call = 1e6 / calls as f64;
     let mut figures = Figures::from([
@@ -174,8 +213,8 @@ async fn mix(system: &str, dir: &Path, memory: u64, calls: usize) -> Result<Figu
         ("allocated/live at the end".into(), allocated as f64 / live as f64),
         ("stale".into(), met.stale as f64),
         ("lost".into(), met.lost as f64),
-        ("peak MiB over memory".into(), peak),
     ]);
+    meter::peaks(&mut figures, peak, live.saturating_sub(keeper.only_in_memory()) / LENGTH as u64);
     meter::quantiles(&mut figures, "read", &met.reads);
     meter::quantiles(&mut figures, "insert", &met.inserts);
     for ((name, after), (_, before)) in keeper.counts().into_iter().zip(before) {

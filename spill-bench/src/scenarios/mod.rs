@@ -1,6 +1,6 @@
 //! What is measured: one module for each scenario.
 
-mod dask;
+pub(crate) mod dask;
 mod hot;
 mod lost;
 mod mixed;
@@ -9,6 +9,7 @@ mod policy;
 mod restore;
 mod scale;
 mod spill;
+mod stalls;
 
 use std::path::Path;
 
@@ -30,6 +31,16 @@ pub(crate) trait Scenario: Sync {
     /// The figure that systems are compared by.
     fn main_figure(&self) -> &'static str;
 
+    /// Whether of the main figure less is better.
+    fn less_is_better(&self) -> bool {
+        false
+    }
+
+    /// The figures that come next in a table, in this order; the others follow by name.
+    fn next_figures(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether every round gives the same figures, so that one is enough.
     fn is_exact(&self, _case: &str) -> bool {
         false
@@ -44,6 +55,7 @@ pub(crate) static SCENARIOS: &[&dyn Scenario] = &[
     &spill::Spilling,
     &restore::Restoring,
     &mixed::Mixing,
+    &stalls::Stalling,
     &object::Objects,
     &policy::Policies,
     &scale::Scale,

@@ -19,6 +19,8 @@ use tokio::task::JoinSet;
 use super::{Scenario, runtime};
 use crate::{
     data::{self, Kind, Values},
+    machine,
+    meter::{self, Meter},
     trial::{Figures, Trial},
 };
 
@@ -117,8 +119,9 @@ async fn open(server: &Server, memory: usize) -> Result<SpillBuffer<u64, Bytes>>
 
 async fn spill(server: &Server, length: usize, total: usize, memory: usize) -> Result<Figures> {
     let values = Values::new(Kind::Random, length);
+    let memory_before = machine::memory_now();
     let buffer = open(server, memory).await?;
-    let began = Instant::now();
+    let meter = Meter::start(memory_before)?;
     let keys = (total / length) as u64;
     for key in 0..keys {
         buffer.insert(key, Bytes::from(values.make(key))).await?;
@@ -126,8 +129,9 @@ async fn spill(server: &Server, length: usize, total: usize, memory: usize) -> R
     while buffer.usage().memory.spilling.entries > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let time = began.elapsed();
-    let stats = buffer.stats();
+    let time = meter.elapsed();
+    let peak = meter.peak_over(memory as u64);
+    let (stats, spilled) = (buffer.stats(), buffer.usage().spilled.entries);
     let mut reads = histogram()?;
     let away = data::shuffled(keys).into_iter().filter(|key| buffer.peek(key).is_none());
     for key in away.take(READS).collect::<Vec<_>>() {
@@ -137,7 +141,9 @@ async fn spill(server: &Server, length: usize, total: usize, memory: usize) -> R
         values.check(key, &value)?;
     }
     buffer.close().await?;
-    Ok(figures(stats.bytes_written, time, stats.blobs_written, &reads))
+    let mut figures = figures(stats.bytes_written, time, stats.blobs_written, &reads);
+    meter::peaks(&mut figures, peak, spilled);
+    Ok(figures)
 }
 
 async fn uploads(server: &Server, length: usize, total: usize) -> Result<Figures> {

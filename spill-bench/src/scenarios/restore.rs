@@ -122,6 +122,19 @@ impl Scenario for Restoring {
         "MB/s"
     }
 
+    fn next_figures(&self) -> &'static [&'static str] {
+        &[
+            "reads/s",
+            "CPU s/GiB",
+            "peak MiB over memory",
+            "peak less index MiB over memory",
+            "read/value bytes",
+            "read p50 µs",
+            "read p99 µs",
+            "read max µs",
+        ]
+    }
+
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures> {
         let case = Case::parse(&trial.case)?;
         match trial.system.as_str() {
@@ -191,7 +204,7 @@ async fn keeper(system: &str, case: Case<'_>, dir: &Path, quick: bool) -> Result
     };
     let peak = meter.peak_over(memory);
     let mut figures = meter.stop_reading(keys.len() as u64, (keys.len() * case.length) as u64);
-    figures.insert("peak MiB over memory".into(), peak);
+    meter::peaks(&mut figures, peak, total.saturating_sub(keeper.only_in_memory()) / case.length as u64);
     meter::quantiles(&mut figures, "read", &waits);
     keeper.close().await?;
     Ok(figures)

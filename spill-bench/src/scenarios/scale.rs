@@ -58,6 +58,10 @@ impl Scenario for Scale {
         "ns/get resident"
     }
 
+    fn less_is_better(&self) -> bool {
+        true
+    }
+
     fn trial(&self, trial: &Trial, dir: &Path) -> Result<Figures> {
         let size = SIZES.iter().find(|(name, _)| *name == trial.case);
         let keys = size.context("there is no such size")?.1;

@@ -6,6 +6,9 @@ use bytes::Bytes;
 
 use super::{Keeper, Setup};
 
+pub(super) const SETTINGS: &str = "In memory only: weighed by length, the memory as capacity; in `hot` by number, with \
+    room reserved and the hasher that Spill uses, which is faster than moka's and foyer's own.";
+
 pub(crate) struct Moka(moka::sync::Cache<u64, Bytes>);
 
 impl Moka {

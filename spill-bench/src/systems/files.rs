@@ -18,6 +18,8 @@ const DIRECTORIES: u64 = 256;
 /// Values written at once: more gained nothing on two cores.
 const AT_ONCE: u32 = 8;
 
+pub(super) const SETTINGS: &str = "`tokio::fs`, a file for each value in 256 directories, 8 written at once.";
+
 pub(crate) struct Files {
     dir: PathBuf,
     writing: Arc<Semaphore>,

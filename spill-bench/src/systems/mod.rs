@@ -93,6 +93,17 @@ pub(crate) async fn open(system: &str, setup: &Setup<'_>) -> Result<Box<dyn Keep
     })
 }
 
+/// How each is set up, for the page.
+pub(crate) const SETTINGS: [(&str, &str); 7] = [
+    ("spill", spill::SETTINGS),
+    ("foyer", foyer::SETTINGS),
+    ("fjall", fjall::SETTINGS),
+    ("redb", redb::SETTINGS),
+    ("files", files::SETTINGS),
+    ("moka, quick_cache", caches::SETTINGS),
+    ("raw, pread, io_uring", raw::SETTINGS),
+];
+
 /// Whether its calls block the thread, so that it needs one for each.
 pub(crate) fn blocks(system: &str) -> bool {
     matches!(system, "fjall" | "redb")

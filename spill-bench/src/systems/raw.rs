@@ -14,6 +14,10 @@ pub(crate) const BLOCK: usize = 8 << 20;
 
 const PAGE: usize = 4096;
 
+pub(super) const SETTINGS: &str = "One file, one thread, blocks of 8 MiB: the same block again and again, through the page \
+    cache or past it (`O_DIRECT`); `+copy+checksum` copies each value into the block and makes a CRC32C of it. Reads: \
+    `pread`, on as many threads as there are reads in flight, or `io_uring` with `O_DIRECT`, without checksums.";
+
 /// What is done with values besides writing them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {

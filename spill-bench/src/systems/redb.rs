@@ -17,6 +17,9 @@ const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("values");
 /// Bytes of values that are committed together: each commit writes its path of the tree anew.
 const BATCH: usize = 4 << 20;
 
+pub(super) const SETTINGS: &str = "The memory as cache; 4 MiB of values in a transaction; commits not durable. Its \
+    calls block: one runtime thread for each that is in flight.";
+
 pub(crate) struct Redb {
     database: Database,
     memory: u64,

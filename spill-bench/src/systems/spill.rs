@@ -9,6 +9,9 @@ use spill_buffer::{ByteLength, BytesCodec, Config, SpillBuffer};
 
 use super::{Keeper, Setup};
 
+pub(super) const SETTINGS: &str = "`memory.limit`, one tier of local files, its `compress`; all else as it comes, with \
+    victims by the default policy. Values are `Bytes`, weighed by their length.";
+
 pub(crate) struct Spill(SpillBuffer<u64, Bytes>);
 
 impl Spill {
