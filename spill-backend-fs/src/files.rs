@@ -14,7 +14,8 @@ use std::{
 use parking_lot::Mutex;
 use spill_core::BlobId;
 
-/// Blob files that are open: those in use, and those kept for the next read.
+/// Blob files that are open: those in use, and those kept for the next read. One that is open twice, to be read past
+/// the page cache as well, counts once.
 ///
 /// Never more than the limit, if no more than the limit are in use at once: the caller sees to that by
 /// bounding its readers. The one used longest ago is closed first.
@@ -39,8 +40,26 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     file: File,
-    /// Declared after the file: counted down when the file is closed, not before.
+    direct: Option<DirectFile>,
+    /// Declared after the files: counted down when they are closed, not before.
     _place: Place,
+}
+
+/// The same file opened a second time, to be read past the page cache (`O_DIRECT`).
+#[derive(Debug)]
+pub(crate) struct DirectFile {
+    pub(crate) file: File,
+    /// Offsets and lengths are multiples of this.
+    pub(crate) offset_alignment: usize,
+    /// Memory starts at a multiple of this.
+    pub(crate) memory_alignment: usize,
+}
+
+impl OpenFile {
+    /// To be read past the page cache, if it can.
+    pub(crate) fn direct(&self) -> Option<&DirectFile> {
+        self.direct.as_ref()
+    }
 }
 
 #[derive(Debug)]
@@ -69,7 +88,7 @@ impl Files {
     pub(crate) fn get(
         &self,
         id: BlobId,
-        open: impl FnOnce() -> io::Result<File>,
+        open: impl FnOnce() -> io::Result<(File, Option<DirectFile>)>,
     ) -> io::Result<Arc<OpenFile>> {
         let (place, forgets) = {
             let mut kept = self.kept.lock();
@@ -78,7 +97,8 @@ impl Files {
             }
             (self.take_place(&mut kept), kept.forgets)
         };
-        let file = Arc::new(OpenFile { file: open()?, _place: place });
+        let (file, direct) = open()?;
+        let file = Arc::new(OpenFile { file, direct, _place: place });
         let mut kept = self.kept.lock();
         if kept.forgets == forgets {
             kept.clock += 1;
@@ -153,11 +173,11 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn null() -> io::Result<File> {
-        File::open("/dev/null")
+    fn null() -> io::Result<(File, Option<DirectFile>)> {
+        Ok((File::open("/dev/null")?, None))
     }
 
-    fn must_not_open() -> io::Result<File> {
+    fn must_not_open() -> io::Result<(File, Option<DirectFile>)> {
         panic!("opened again")
     }
 

@@ -51,16 +51,20 @@
 //! # Ok(())
 //! # }
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod buffers;
 mod crew;
 mod direct;
 mod factory;
 mod files;
 mod options;
+mod read;
+mod ring;
 mod session;
 mod store;
 mod sys;
+mod uring;
 mod write;
 
 #[cfg(test)]
