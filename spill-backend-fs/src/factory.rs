@@ -17,7 +17,7 @@ use crate::{FsOptions, FsStore, ReserveFree};
 /// | `direct` | `true` or `false` | `true` |
 /// | `ring` | `true` or `false` | `true` |
 /// | `allow_tmpfs` | `true` or `false` | `false` |
-/// | `open_files` | a number from 1 to 1024 | `128`, or a quarter of `ulimit -n` |
+/// | `open_files` | a number from 1 to 1024 | `1024`, or a quarter of `ulimit -n` |
 ///
 /// What each does is said at the methods of [`FsOptions`].
 ///

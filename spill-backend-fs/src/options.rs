@@ -90,7 +90,8 @@ impl FsOptions {
 
     /// The same, with at most this many blob files open for reading, in use or kept open for the next read.
     /// Taken as 1 when it is 0, and as [`MAX_OPEN_FILES`](Self::MAX_OPEN_FILES) when it is more. Unless this is
-    /// set 128, or a quarter of what the process may open (`ulimit -n`) when that is less.
+    /// set 1024, or a quarter of what the process may open (`ulimit -n`) when that is less. Where what is not cached
+    /// is read past the page cache by the [`ring`](Self::ring), a blob takes two of them.
     #[must_use]
     pub fn open_files(mut self, files: usize) -> Self {
         self.open_files = Some(files.clamp(1, Self::MAX_OPEN_FILES));

@@ -200,7 +200,16 @@ fn listen(event: OwnedFd) -> Option<io::Result<AsyncFd<OwnedFd>>> {
 
 /// Takes notice of what has ended, until the ring has ended.
 async fn drive(driver: Driver, events: AsyncFd<OwnedFd>) {
-    while driver.0.drain() {
+    loop {
+        let drained = driver.0.drain_and_hold();
+        if drained.holds {
+            // Those who were woken are asked first.
+            tokio::task::yield_now().await;
+            driver.0.release();
+        }
+        if !drained.goes_on {
+            return;
+        }
         match events.readable().await {
             // Before looking, so that what ends from now on is seen the next time. The count in it is of no use:
             // each write tells the runtime.
@@ -217,5 +226,52 @@ struct Driver(Arc<Uring>);
 impl Drop for Driver {
     fn drop(&mut self) {
         self.0.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    }
+
+    /// The system has no `io_uring`, or does not allow it: nothing to test.
+    fn is_impossible() -> bool {
+        Uring::new(4).is_err()
+    }
+
+    #[test]
+    fn a_ring_goes_to_who_asks_when_nothing_is_on_its_way() {
+        if is_impossible() {
+            return;
+        }
+        let (ring, first, second) = (Ring::new(4), runtime(), runtime());
+        let on = |runtime: &tokio::runtime::Runtime| runtime.block_on(async { ring.here() });
+        let one = on(&first).unwrap();
+        assert!(Arc::ptr_eq(&one, &on(&first).unwrap()));
+        let other = on(&second).unwrap();
+        assert!(!Arc::ptr_eq(&one, &other) && !one.is_open() && other.is_open());
+        drop(second);
+        assert!(!other.is_open());
+        assert!(on(&first).unwrap().is_open());
+        ring.stop();
+        assert!(on(&first).is_none());
+        assert!(ring.here().is_none());
+    }
+
+    #[test]
+    fn a_runtime_without_an_io_driver_gets_no_ring_and_others_do() {
+        if is_impossible() {
+            return;
+        }
+        let ring = Ring::new(4);
+        let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for _ in 0..2 {
+            assert!(bare.block_on(async { ring.here() }).is_none());
+        }
+        assert!(runtime().block_on(async { ring.here() }).is_some());
+        assert!(Ring::new(0).here().is_none());
     }
 }

@@ -56,8 +56,8 @@ const READS_WAITING: u32 = 256;
 ///   [`FsOptions::direct`]): a long chunk that begins at a page from where it lies, others copied together in 1 MiB;
 ///   else the chunks of a payload as they are, without copying. It reports as allocated what the file system
 ///   says, and at least the length in whole blocks.
-/// - `get` reads exactly the range into a buffer that starts at a multiple of 64 bytes: at once, up to 128 KiB that
-///   are in the page cache, else on a blocking thread. A blob whose file is
+/// - `get` reads exactly the range into a buffer that starts at a multiple of 64 bytes: at once, up to 1 MiB that
+///   are in the page cache, else by [the ring](crate#the-ring) or on a blocking thread. A blob whose file is
 ///   too short, or was put and is not there, is an error of the kind `Corrupt`, or `NotFound`.
 /// - `delete` unlinks a whole batch in one job; a `get` in flight answers with the bytes or `NotFound`.
 /// - `punch` gives whole blocks inside the ranges back, where the file system can (ext4, XFS, btrfs, tmpfs).

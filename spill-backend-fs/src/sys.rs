@@ -172,11 +172,11 @@ fn utf8(name: &CStr) -> Option<&str> {
     name.to_str().ok()
 }
 
-/// Blob files that one store may keep open without being asked: 128, or a quarter of what the process may open.
+/// Blob files that one store may keep open without being asked: 1024, or a quarter of what the process may open.
 pub(crate) fn open_files() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let quarter = limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
-    quarter.clamp(1, 128)
+    quarter.clamp(1, 1024)
 }
 
 /// Whether files on the file system of `directory` are kept in memory.

@@ -38,6 +38,19 @@ struct State {
     undriven: bool,
     /// The kernel took no read.
     broken: bool,
+    /// Reads that are begun wait to be handed to the kernel together: each time the disk is told costs a few µs.
+    holding: bool,
+    /// Reads that wait for that.
+    held: usize,
+}
+
+/// What was found when the ring was looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drained {
+    /// `false`: the last read has ended, and there will be no other.
+    pub(crate) goes_on: bool,
+    /// Several were woken, who are likely to begin reads now: those are held back until [`Uring::release`].
+    pub(crate) holds: bool,
 }
 
 enum Slot {
@@ -79,6 +92,8 @@ impl Uring {
             ending: false,
             undriven: false,
             broken: false,
+            holding: false,
+            held: 0,
         };
         Ok(Self { ring, event, state: Mutex::new(state) })
     }
@@ -125,10 +140,14 @@ impl Uring {
             waker: None,
             abandoned: false,
         });
+        let is_held = state.holding;
+        state.held += usize::from(is_held);
         drop(state);
         // From here on the slot is this ticket's.
         let ticket = Ticket { ring: Arc::clone(self), slot: Some(number) };
-        self.submit();
+        if !is_held {
+            self.submit();
+        }
         Some(ticket)
     }
 
@@ -153,9 +172,29 @@ impl Uring {
         gone.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes notice of the reads that have ended, and wakes those who wait for them. `false`: that was the last.
+    /// Takes notice of the reads that have ended, and wakes those who wait for them.
+    pub(crate) fn drain(&self) {
+        self.look(false);
+    }
+
+    /// The same for whoever drives the ring, and calls `release` soon when reads are held back.
+    pub(crate) fn drain_and_hold(&self) -> Drained {
+        self.look(true)
+    }
+
+    /// Hands the reads that were held back to the kernel.
+    pub(crate) fn release(&self) {
+        let mut state = self.state.lock();
+        state.holding = false;
+        let held = mem::take(&mut state.held);
+        drop(state);
+        if held > 0 {
+            self.submit();
+        }
+    }
+
     #[expect(unsafe_code, reason = "the queue is shared with the kernel")]
-    pub(crate) fn drain(&self) -> bool {
+    fn look(&self, may_hold: bool) -> Drained {
         let (mut done, mut wakers) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         // SAFETY: Only used here, under the lock of `state`.
@@ -176,10 +215,12 @@ impl Uring {
             done.push((unwanted, file, place));
         }
         let goes_on = !state.ending || state.slots.iter().any(|slot| matches!(slot, Slot::Reading(_)));
+        let holds = may_hold && wakers.len() > 1;
+        state.holding |= holds;
         drop(state);
         drop(done);
         wakers.into_iter().for_each(Waker::wake);
-        goes_on
+        Drained { goes_on, holds }
     }
 
     /// Begins no more reads.
@@ -195,6 +236,8 @@ impl Uring {
         state.undriven = true;
         let gone = state.take_wakers(|_| ());
         drop(state);
+        // So that they end, and others can have the ring.
+        self.release();
         gone.into_iter().for_each(Waker::wake);
     }
 
