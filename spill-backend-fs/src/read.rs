@@ -2,7 +2,13 @@
 //!
 //! Which of them is used when is for `store` to say; the ring is in `ring`, the memory in `buffers`.
 
-use std::{fs::File, io, ops::Range, os::unix::fs::MetadataExt, sync::{Arc, atomic::Ordering}};
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::fs::MetadataExt,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -94,12 +100,18 @@ impl Inner {
             drop(self.ring.as_ref().and_then(Ring::stop));
             return None;
         }
-        let is_passing = matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED));
+        let is_passing =
+            matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED));
         (!is_passing).then(|| self.blob_error("get", id, error))
     }
 
     /// The read to begin for a range, and where in what is read the range is. `None`: not by the ring.
-    fn wanted(&self, file: Arc<OpenFile>, range: &Range<u64>, place: &Place) -> Option<(Wanted, Range<usize>)> {
+    fn wanted(
+        &self,
+        file: Arc<OpenFile>,
+        range: &Range<u64>,
+        place: &Place,
+    ) -> Option<(Wanted, Range<usize>)> {
         let length = range.end.checked_sub(range.start).filter(|length| (1..=MOST).contains(length))?;
         let metadata = file.metadata().ok()?;
         if metadata.nlink() == 0 || range.end > metadata.len() {
@@ -155,4 +167,3 @@ fn read_exactly(sys: &dyn Sys, file: &File, start: u64, length: usize) -> io::Re
     buffer.truncate(padding + length);
     Ok(Bytes::from(buffer).split_off(padding))
 }
-

@@ -112,7 +112,8 @@ impl Ring {
     fn take_over(&self, runtime: &Handle) -> Option<Arc<Uring>> {
         let last = {
             let mut state = self.state.lock();
-            if matches!(state.held, Held::Never | Held::InTheMaking) || state.refused.contains(&runtime.id()) {
+            if matches!(state.held, Held::Never | Held::InTheMaking) || state.refused.contains(&runtime.id())
+            {
                 return None;
             }
             std::mem::replace(&mut state.held, Held::InTheMaking)
@@ -193,7 +194,10 @@ fn make(runtime: &Handle, depth: usize) -> io::Result<Option<Arc<Uring>>> {
 }
 
 /// `None`: the runtime has no I/O driver. It says so by a panic only.
-#[allow(deprecated, reason = "what replaces it is unsafe, and not in all versions; an `OwnedFd` is all it asks for")]
+#[allow(
+    deprecated,
+    reason = "what replaces it is unsafe, and not in all versions; an `OwnedFd` is all it asks for"
+)]
 fn listen(event: OwnedFd) -> Option<io::Result<AsyncFd<OwnedFd>>> {
     catch_unwind(AssertUnwindSafe(|| AsyncFd::with_interest(event, Interest::READABLE))).ok()
 }

@@ -144,11 +144,7 @@ impl FsStore {
         Self::open_on(options, sys, false).await
     }
 
-    async fn open_on(
-        mut options: FsOptions,
-        sys: Arc<dyn Sys>,
-        ring: bool,
-    ) -> Result<Self, StoreError> {
+    async fn open_on(mut options: FsOptions, sys: Arc<dyn Sys>, ring: bool) -> Result<Self, StoreError> {
         options.ring &= ring;
         let target = options.root.display().to_string();
         on_blocking_thread("open", &target, move || Self::open_blocking(&options, sys)).await?

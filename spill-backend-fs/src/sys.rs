@@ -224,9 +224,8 @@ pub(crate) fn is_cached(file: &File, offset: u64, length: u64) -> io::Result<boo
     let mut counts = [0_u64; 5];
     let flags: libc::c_uint = 0;
     // SAFETY: The system reads two numbers of 64 bits from `range` and writes five to `counts`, which are as long.
-    let done = unsafe {
-        libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), flags)
-    };
+    let done =
+        unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), flags) };
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -258,9 +257,7 @@ fn read_cached(_file: &File, _buffer: &mut [u8], _offset: u64) -> io::Result<usi
 pub(crate) fn open_cached(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = rustix::fs::ResolveFlags::CACHED;
-    Ok(File::from(retry_on_intr(|| {
-        rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve)
-    })?))
+    Ok(File::from(retry_on_intr(|| rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve))?))
 }
 
 /// There is no way that all systems share.

@@ -73,7 +73,10 @@ async fn reads(store: Arc<FsStore>, seed: u64, rounds: u64) {
         }
         let bytes = read.await.unwrap();
         assert_eq!(bytes.len() as u64, end - start);
-        assert!(bytes.iter().zip(start..).all(|(found, at)| *found == byte(blob, at)), "{blob} {start}..{end}");
+        assert!(
+            bytes.iter().zip(start..).all(|(found, at)| *found == byte(blob, at)),
+            "{blob} {start}..{end}"
+        );
         assert!(bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(64));
     }
 }
