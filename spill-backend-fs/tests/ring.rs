@@ -1,5 +1,6 @@
 //! Reads that are not cached, many at once: by the ring where there is one, by threads elsewhere. What must hold is
 //! the same.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::{
     fs,
