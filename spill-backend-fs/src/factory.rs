@@ -15,8 +15,9 @@ use crate::{FsOptions, FsStore, ReserveFree};
 /// | `reserve_free` | a share of the file system or bytes: `5%`, `10 GiB` | `0` |
 /// | `durable` | `true` or `false` | `false` |
 /// | `direct` | `true` or `false` | `true` |
+/// | `ring` | `true` or `false` | `true` |
 /// | `allow_tmpfs` | `true` or `false` | `false` |
-/// | `open_files` | a number from 1 to 1024 | `128`, or a quarter of `ulimit -n` |
+/// | `open_files` | a number from 1 to 1024 | `1024`, or a quarter of `ulimit -n` |
 ///
 /// What each does is said at the methods of [`FsOptions`].
 ///
@@ -57,6 +58,9 @@ fn parse(url: &Url, mut options: Options) -> Result<FsOptions, StoreError> {
     }
     if let Some(direct) = options.take_parsed("direct", target, boolean)? {
         parsed = parsed.direct(direct);
+    }
+    if let Some(ring) = options.take_parsed("ring", target, boolean)? {
+        parsed = parsed.ring(ring);
     }
     if let Some(allow) = options.take_parsed("allow_tmpfs", target, boolean)? {
         parsed = parsed.allow_tmpfs(allow);
@@ -116,13 +120,14 @@ mod tests {
             ("reserve_free", "5%"),
             ("durable", "true"),
             ("direct", "false"),
+            ("ring", "false"),
             ("allow_tmpfs", "true"),
             ("open_files", "7"),
         ];
         let parsed = parse(&url, options.into_iter().collect()).unwrap();
         assert_eq!(parsed.root(), std::path::Path::new("/var/tmp/my app"));
         assert_eq!(parsed.reserve_free.of(1000), 50);
-        assert!(parsed.durable && !parsed.direct && parsed.allow_tmpfs);
+        assert!(parsed.durable && !parsed.direct && !parsed.ring && parsed.allow_tmpfs);
         assert_eq!(parsed.open_files, Some(7));
     }
 
@@ -134,7 +139,7 @@ mod tests {
             ("open_files", "0", "option `open_files` = \"0\": write a number from 1 to 1024"),
             ("open_files", "1025", "write a number from 1 to 1024"),
             ("reserve_free", "101%", "option `reserve_free` = \"101%\": write a share"),
-            ("fsync", "true", "known options: allow_tmpfs, direct, durable, open_files, reserve_free"),
+            ("fsync", "true", "known options: allow_tmpfs, direct, durable, open_files, reserve_free, ring"),
         ] {
             let message = message(url, name, value);
             assert!(message.contains(expected) && message.contains(url), "{message}");

@@ -7,14 +7,15 @@ use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use parking_lot::Mutex;
 use spill_core::BlobId;
 
-/// Blob files that are open: those in use, and those kept for the next read.
+/// Blob files that are open: those in use, and those kept for the next read. One that is open twice, to be read past
+/// the page cache as well, counts once.
 ///
 /// Never more than the limit, if no more than the limit are in use at once: the caller sees to that by
 /// bounding its readers. The one used longest ago is closed first.
@@ -39,8 +40,42 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     file: File,
-    /// Declared after the file: counted down when the file is closed, not before.
+    direct: Option<DirectFile>,
+    /// Where the last read ended.
+    read_to: AtomicU64,
+    /// Declared after the files: counted down when they are closed, not before.
     _place: Place,
+}
+
+/// The same file opened a second time, to be read past the page cache (`O_DIRECT`).
+#[derive(Debug)]
+pub(crate) struct DirectFile {
+    pub(crate) file: File,
+    /// Offsets and lengths are multiples of this.
+    pub(crate) offset_alignment: usize,
+    /// Memory starts at a multiple of this.
+    pub(crate) memory_alignment: usize,
+}
+
+/// Bytes between two reads that still count as one after the other.
+const GAP: u64 = 128 << 10;
+
+impl OpenFile {
+    /// Whether a read from here goes on where the last one ended: then the system's read-ahead pays.
+    pub(crate) fn goes_on_at(&self, start: u64) -> bool {
+        let end = self.read_to.load(Ordering::Relaxed);
+        end > 0 && (end..=end.saturating_add(GAP)).contains(&start)
+    }
+
+    /// Somebody reads up to here.
+    pub(crate) fn reads_to(&self, end: u64) {
+        self.read_to.store(end, Ordering::Relaxed);
+    }
+
+    /// To be read past the page cache, if it can.
+    pub(crate) fn direct(&self) -> Option<&DirectFile> {
+        self.direct.as_ref()
+    }
 }
 
 #[derive(Debug)]
@@ -69,7 +104,7 @@ impl Files {
     pub(crate) fn get(
         &self,
         id: BlobId,
-        open: impl FnOnce() -> io::Result<File>,
+        open: impl FnOnce() -> io::Result<(File, Option<DirectFile>)>,
     ) -> io::Result<Arc<OpenFile>> {
         let (place, forgets) = {
             let mut kept = self.kept.lock();
@@ -78,7 +113,8 @@ impl Files {
             }
             (self.take_place(&mut kept), kept.forgets)
         };
-        let file = Arc::new(OpenFile { file: open()?, _place: place });
+        let (file, direct) = open()?;
+        let file = Arc::new(OpenFile { file, direct, read_to: 0.into(), _place: place });
         let mut kept = self.kept.lock();
         if kept.forgets == forgets {
             kept.clock += 1;
@@ -153,11 +189,11 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn null() -> io::Result<File> {
-        File::open("/dev/null")
+    fn null() -> io::Result<(File, Option<DirectFile>)> {
+        Ok((File::open("/dev/null")?, None))
     }
 
-    fn must_not_open() -> io::Result<File> {
+    fn must_not_open() -> io::Result<(File, Option<DirectFile>)> {
         panic!("opened again")
     }
 
@@ -201,6 +237,15 @@ mod tests {
         });
         drop(file.unwrap());
         assert_eq!(open_count(&files), 0);
+    }
+
+    #[test]
+    fn reads_that_follow_each_other_are_told_from_others() {
+        let file = Files::new(1).get(BlobId::new(1), null).unwrap();
+        assert!(!file.goes_on_at(0), "nothing was read yet");
+        file.reads_to(4096);
+        assert!(file.goes_on_at(4096) && file.goes_on_at(4096 + GAP));
+        assert!(!file.goes_on_at(4095) && !file.goes_on_at(4097 + GAP));
     }
 
     #[test]

@@ -20,15 +20,27 @@
 //! # Limits
 //! | what | at most |
 //! |---|---|
-//! | blob files open for reading | [`FsOptions::open_files`], 128 or a quarter of `ulimit -n` unless changed; one more for each thread that reads what is cached |
+//! | blob files open for reading | [`FsOptions::open_files`], 1024 or a quarter of `ulimit -n` unless changed, two for a blob where there is a ring; two more for each thread that reads what is cached |
+//! | reads in the ring | 128, fewer with few open files; the others are read by threads |
+//! | memory for reading | what is on its way, and 8 MiB that are kept to be used again |
 //! | memory for writing past the page cache | 1 MiB for each of 4 writes; 2 MiB are kept |
 //! | jobs on blocking threads | 16 that read (256 with those that wait; others behind them), 4 that write, 4 that delete, punch or list |
-//! | all open files of a store | `open_files` + 4 + 4 + 4 (directories and locks) |
+//! | all open files of a store | `open_files` + 4 + 4 + 4 (directories and locks) + 3 (the ring) |
 //! | waiting for another process to open or close a session in ROOT | 10 seconds |
 //!
 //! Reads, writes and deletes never queue behind each other here; each has its own jobs. One operation is one
-//! job on a blocking thread, whatever number of system calls it takes; only what is in the page cache is read where
-//! it is asked for.
+//! job on a blocking thread, whatever number of system calls it takes. What is in the page cache is read where it is
+//! asked for, up to 1 MiB, and of the rest up to 32 KiB by the ring.
+//!
+//! # The ring
+//! Where the system has `io_uring` and the runtime an I/O driver (`enable_io`), what is not cached is read by it, up
+//! to 32 KiB and unless it goes on where the last read ended, past the page cache where the file system can and the system says what is cached (`cachestat`, Linux 6.5). Nothing has
+//! to be set for that. The ring belongs to the runtime that reads. Another runtime takes it over when nothing is on
+//! its way in it, and reads by threads until then; so does everybody where there is no ring. On a current-thread
+//! runtime a read goes on while that runtime runs, as its sockets do. That a runtime has no I/O driver is found out by
+//! a panic that is caught, of which the panic hook tells once; so there is no ring in programs built with
+//! `panic = "abort"`. A future that is dropped leaves its memory to the read until that has ended; only when the
+//! runtime and the store are gone before, that memory is never used again.
 //!
 //! # What survives what
 //! A blob whose `put` returned survives the death of the process for as long as nobody sweeps, which is of
@@ -51,16 +63,20 @@
 //! # Ok(())
 //! # }
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod buffers;
 mod crew;
 mod direct;
 mod factory;
 mod files;
 mod options;
+mod read;
+mod ring;
 mod session;
 mod store;
 mod sys;
+mod uring;
 mod write;
 
 #[cfg(test)]

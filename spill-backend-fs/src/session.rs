@@ -297,6 +297,11 @@ impl Session {
         self.lock.lock().as_ref().is_some_and(|lock| sys::punch(lock, 0, 4096).is_ok())
     }
 
+    /// Whether the system says what of a file is in the page cache.
+    pub(crate) fn tells_cached(&self, sys: &dyn Sys) -> bool {
+        self.lock.lock().as_ref().is_some_and(|lock| sys.is_cached(lock, 0, 1).is_ok())
+    }
+
     /// Removes the blobs and the directory, and lets go of the lock. Nothing to do when it is gone already.
     pub(crate) fn remove(&self, sys: &dyn Sys) -> Result<(), StoreError> {
         let Some(held) = self.lock.lock().take() else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! The store itself: [`FsStore`]. Each operation is one job on a blocking thread, but for reads of what is cached.
 //!
-//! How a blob is written is in `write`, what is kept open in `files`, the directory in `session`.
+//! How a blob is read is in `read`, how it is written in `write`, what is kept open in `files`, the directory in `session`.
 
 use std::{
     collections::{BinaryHeap, HashSet},
@@ -29,9 +29,11 @@ use tokio::{
 
 use crate::{
     FsOptions, ReserveFree,
+    buffers::Buffers,
     crew::Crew,
     direct::Direct,
     files::Files,
+    ring::Ring,
     session::{Root, Session},
     sys::{self, Sys, System},
     write::{Durability, NewFile, Wanted},
@@ -42,14 +44,11 @@ const READS: usize = 16;
 const WRITES: u32 = 4;
 const OTHERS: u32 = 4;
 
+/// Reads in the ring at once. Disks are no faster with more.
+const IN_RING: usize = 128;
+
 /// Reads under way or waiting for one of the threads that read; others wait in the order in which they came.
 const READS_WAITING: u32 = 256;
-
-/// The most that is copied from the page cache on the spot: about 30 µs' worth.
-const CACHED: u64 = 128 << 10;
-
-/// What is returned starts at a multiple of this in memory.
-const ALIGNMENT: usize = 64;
 
 /// Keeps blobs as files in a directory of its own. See the [crate's page](crate) for what is where on disk.
 ///
@@ -57,8 +56,8 @@ const ALIGNMENT: usize = 64;
 ///   [`FsOptions::direct`]): a long chunk that begins at a page from where it lies, others copied together in 1 MiB;
 ///   else the chunks of a payload as they are, without copying. It reports as allocated what the file system
 ///   says, and at least the length in whole blocks.
-/// - `get` reads exactly the range into a buffer that starts at a multiple of 64 bytes: at once, up to 128 KiB that
-///   are in the page cache, else on a blocking thread. A blob whose file is
+/// - `get` reads exactly the range into a buffer that starts at a multiple of 64 bytes: at once, up to 1 MiB that
+///   are in the page cache, else by [the ring](crate#the-ring) or on a blocking thread. A blob whose file is
 ///   too short, or was put and is not there, is an error of the kind `Corrupt`, or `NotFound`.
 /// - `delete` unlinks a whole batch in one job; a `get` in flight answers with the bytes or `NotFound`.
 /// - `punch` gives whole blocks inside the ranges back, where the file system can (ext4, XFS, btrfs, tmpfs).
@@ -84,21 +83,46 @@ pub struct FsStore {
 
 /// What jobs share.
 #[derive(Debug)]
-struct Inner {
-    sys: Arc<dyn Sys>,
-    session: Session,
+pub(crate) struct Inner {
+    pub(crate) sys: Arc<dyn Sys>,
+    pub(crate) session: Session,
     /// The session's path, as errors show it.
     target: String,
-    files: Files,
+    pub(crate) files: Files,
     reserve_free: ReserveFree,
     durability: Durability,
     direct: Direct,
+    /// Files are opened a second time, to be read past the page cache.
+    pub(crate) reads_direct: bool,
     /// The file system can read what is cached without waiting for the disk, as far as is known.
-    reads_cached: AtomicBool,
+    pub(crate) reads_cached: AtomicBool,
+    pub(crate) buffers: Arc<Buffers>,
+    /// Where the system has one, unless the calls of the system are a test's.
+    pub(crate) ring: Option<Ring>,
     /// Bytes of the puts under way, of which the file system may not know yet.
     in_flight: AtomicU64,
     /// Blobs being put.
     writing: Mutex<HashSet<BlobId>>,
+}
+
+/// How blob files that may be open are shared by those who read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    /// Blobs that may be open; where there is a ring each takes two files.
+    blobs: usize,
+    by_threads: usize,
+    in_ring: usize,
+}
+
+impl Shares {
+    fn of(files: usize, options: &FsOptions) -> Self {
+        let blobs = if options.direct { files / 2 } else { files };
+        if !options.ring || !cfg!(target_os = "linux") || blobs < 2 {
+            return Self { blobs: files, by_threads: files.min(READS), in_ring: 0 };
+        }
+        let by_threads = (blobs / 2).min(READS);
+        Self { blobs, by_threads, in_ring: (blobs - by_threads).min(IN_RING) }
+    }
 }
 
 impl FsStore {
@@ -111,12 +135,17 @@ impl FsStore {
     /// # Cancel safety
     /// When the future is dropped, an empty session directory may be left to the next sweep.
     pub async fn open(options: FsOptions) -> Result<Self, StoreError> {
-        Self::open_with(options, Arc::new(System)).await
+        Self::open_on(options, Arc::new(System), true).await
     }
 
     /// The same over other system calls, for tests of this crate.
     #[doc(hidden)]
     pub async fn open_with(options: FsOptions, sys: Arc<dyn Sys>) -> Result<Self, StoreError> {
+        Self::open_on(options, sys, false).await
+    }
+
+    async fn open_on(mut options: FsOptions, sys: Arc<dyn Sys>, ring: bool) -> Result<Self, StoreError> {
+        options.ring &= ring;
         let target = options.root.display().to_string();
         on_blocking_thread("open", &target, move || Self::open_blocking(&options, sys)).await?
     }
@@ -128,23 +157,25 @@ impl FsStore {
         }
         let name = root.path.display().to_string();
         let session = Session::create(root, options.durable)?;
-        let open_files = options.open_files.unwrap_or_else(sys::open_files);
+        let shares = Shares::of(options.open_files.unwrap_or_else(sys::open_files), options);
         let block_size = session.directory().metadata().map_or(4096, |metadata| metadata.blksize()).max(1);
         Ok(Self {
             info: StoreInfo::new(name).can_punch(session.can_punch()),
             reads: Arc::new(Semaphore::new(READS_WAITING as usize)),
-            // Each has a file open.
-            crew: Crew::new(open_files.min(READS)),
+            crew: Crew::new(shares.by_threads),
             writes: Arc::new(Semaphore::new(WRITES as usize)),
             others: Arc::new(Semaphore::new(OTHERS as usize)),
             inner: Arc::new(Inner {
-                sys,
                 target: session.path().display().to_string(),
-                session,
-                files: Files::new(open_files),
+                files: Files::new(shares.blobs),
                 reserve_free: options.reserve_free,
                 durability: Durability { durable: options.durable, block_size },
                 reads_cached: true.into(),
+                buffers: Arc::default(),
+                reads_direct: options.direct && shares.in_ring > 0 && session.tells_cached(&*sys),
+                ring: (shares.in_ring > 0).then(|| Ring::new(shares.in_ring)),
+                session,
+                sys,
                 direct: Direct::new(options.direct),
                 in_flight: AtomicU64::new(0),
                 writing: Mutex::default(),
@@ -161,6 +192,15 @@ impl FsStore {
     #[cfg(test)]
     pub(crate) async fn write_places(&self) -> tokio::sync::SemaphorePermit<'_> {
         self.writes.acquire_many(WRITES).await.unwrap()
+    }
+
+    /// Waits for what is on its way in the ring, whose runtime may be gone.
+    async fn end_ring(&self) -> Result<(), StoreError> {
+        let Some(ring) = self.inner.ring.as_ref().and_then(Ring::stop) else { return Ok(()) };
+        self.run_in("close", Vec::new(), move |inner| {
+            ring.wait().map_err(|error| inner.error(sys::kind(&error), "close").with_source(error))
+        })
+        .await
     }
 
     /// Waits for a place among the jobs of this sort, then does one.
@@ -232,9 +272,11 @@ impl Store for FsStore {
         {
             return Ok(bytes);
         }
-        let place = self.place("get", &self.reads).await?;
+        let place = Arc::new(self.place("get", &self.reads).await?);
+        if let Some(result) = self.inner.get_by_ring(id, &range, &place).await {
+            return result;
+        }
         let runtime = Handle::try_current().map_err(|error| self.lost("get", error.to_string()))?;
-        let place = Arc::new(place);
         // A second time, in case it was waiting for another runtime, which was shut down.
         for _ in 0..2 {
             let (inner, range, place) = (Arc::clone(&self.inner), range.clone(), Arc::clone(&place));
@@ -277,6 +319,7 @@ impl Store for FsStore {
     async fn close(&self) -> Result<(), StoreError> {
         let all = [(&self.reads, READS_WAITING), (&self.writes, WRITES), (&self.others, OTHERS)];
         let mut places = Vec::with_capacity(all.len());
+        self.end_ring().await?;
         for (sort, permits) in all {
             // Fails only when the store was closed before: then there are no jobs to wait for.
             places.extend(Arc::clone(sort).acquire_many_owned(permits).await.ok());
@@ -291,16 +334,16 @@ impl Store for FsStore {
 }
 
 impl Inner {
-    fn error(&self, kind: StoreErrorKind, operation: &'static str) -> StoreError {
+    pub(crate) fn error(&self, kind: StoreErrorKind, operation: &'static str) -> StoreError {
         StoreError::new(kind, operation, self.target.clone())
     }
 
-    fn blob_error(&self, operation: &'static str, id: BlobId, error: io::Error) -> StoreError {
+    pub(crate) fn blob_error(&self, operation: &'static str, id: BlobId, error: io::Error) -> StoreError {
         self.error(sys::kind(&error), operation).with_blob(id).with_source(error)
     }
 
     /// The same, for a call that finds an existing blob.
-    fn missing_or(&self, operation: &'static str, id: BlobId, error: io::Error) -> StoreError {
+    pub(crate) fn missing_or(&self, operation: &'static str, id: BlobId, error: io::Error) -> StoreError {
         if sys::is_missing(&error) {
             return self.error(StoreErrorKind::NotFound, operation).with_blob(id).with_source(error);
         }
@@ -355,54 +398,6 @@ impl Inner {
             format_bytes(reserve),
         );
         Err(self.error(StoreErrorKind::NoSpace, "put").with_blob(id).with_source(source))
-    }
-
-    fn get(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
-        let directory = self.session.directory();
-        let file = self.files.get(id, || self.sys.open(directory, &sys::blob_name(id)));
-        let file = file.map_err(|error| self.missing_or("get", id, error))?;
-        let metadata = file.metadata().map_err(|error| self.blob_error("get", id, error))?;
-        if metadata.nlink() == 0 {
-            // Unlinked behind our back. Keeping it open would keep its space from coming back.
-            self.files.forget(&[id]);
-            return Err(self.missing_or("get", id, io::ErrorKind::NotFound.into()));
-        }
-        let corrupt = |length: u64| {
-            let source = format!("bytes {}..{} of a blob of {length}", range.start, range.end);
-            self.error(StoreErrorKind::Corrupt, "get").with_blob(id).with_source(source)
-        };
-        if range.start > range.end || range.end > metadata.len() {
-            return Err(corrupt(metadata.len()));
-        }
-        let length = usize::try_from(range.end - range.start).map_err(|_| corrupt(metadata.len()))?;
-        match read_exactly(&*self.sys, &file, range.start, length) {
-            Ok(bytes) => Ok(bytes),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(corrupt(file.metadata().map_or(0, |metadata| metadata.len())))
-            }
-            Err(error) => Err(self.blob_error("get", id, error)),
-        }
-    }
-
-    /// What `get` would, if the file is open and the range in the page cache. Does not wait for the disk.
-    fn get_cached(&self, id: BlobId, range: &Range<u64>) -> Option<Bytes> {
-        let length = range.end.checked_sub(range.start).filter(|length| (1..=CACHED).contains(length))?;
-        if !self.reads_cached.load(Ordering::Relaxed) {
-            return None;
-        }
-        let file = self.files.kept(id)?;
-        let length = usize::try_from(length).ok()?;
-        let mut buffer = vec![0; length + ALIGNMENT - 1];
-        let padding = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
-        let part = &mut buffer[padding..padding + length];
-        let read = self.sys.read_cached(&file, part, range.start);
-        if read.as_ref().is_err_and(sys::is_unsupported) {
-            self.reads_cached.store(false, Ordering::Relaxed);
-        }
-        buffer.truncate(padding + length);
-        // A file that was unlinked behind our back is for the other way to find out and to close.
-        let whole = read.ok()? == length && file.metadata().ok()?.nlink() > 0;
-        whole.then(|| Bytes::from(buffer).split_off(padding))
     }
 
     fn delete(&self, ids: &[BlobId]) -> Result<(), StoreError> {
@@ -521,29 +516,6 @@ fn ids_after(
         }
     })?;
     Ok(lowest.into_sorted_vec())
-}
-
-/// Reads into memory that is aligned, and not zeroed first: both by allocating a little more than needed.
-fn read_exactly(sys: &dyn Sys, file: &File, start: u64, length: usize) -> io::Result<Bytes> {
-    if length == 0 {
-        return Ok(Bytes::new());
-    }
-    let capacity = length.checked_add(ALIGNMENT - 1).ok_or(io::ErrorKind::OutOfMemory)?;
-    let mut buffer: Vec<u8> = Vec::new();
-    buffer.try_reserve_exact(capacity)?;
-    let padding = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
-    buffer.resize(padding, 0);
-    let mut offset = start;
-    while buffer.len() < padding + length {
-        match sys.read(file, &mut buffer, offset) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => offset += read as u64,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    buffer.truncate(padding + length);
-    Ok(Bytes::from(buffer).split_off(padding))
 }
 
 /// The whole blocks inside a range of a file; the last block of the file is whole however long it is.

@@ -18,6 +18,8 @@ use rustix::{
 };
 use spill_core::{BlobId, StoreErrorKind};
 
+use crate::files::DirectFile;
+
 /// Of these, `st_blocks` counts.
 pub(crate) const BLOCK: u64 = 512;
 
@@ -63,10 +65,20 @@ pub trait Sys: fmt::Debug + Send + Sync + 'static {
         open(directory, name, OFlags::RDONLY)
     }
 
+    /// The same, if the disk is not needed for that. A system that does not know that always fails.
+    fn open_cached(&self, _directory: &File, _name: &str) -> io::Result<File> {
+        Err(Errno::AGAIN.into())
+    }
+
     /// Appends bytes of a file, from `offset` on, to `buffer`, within its capacity; says how many.
     fn read(&self, file: &File, buffer: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
         let spare = rustix::buffer::spare_capacity(buffer);
         Ok(rustix::io::pread(file, spare, offset)?)
+    }
+
+    /// Whether all of a range is in the page cache. A system that does not know that always fails.
+    fn is_cached(&self, _file: &File, _offset: u64, _length: u64) -> io::Result<bool> {
+        Err(Errno::NOSYS.into())
     }
 
     /// Reads as much of `buffer` as is in the page cache, from `offset` on, without waiting for the disk.
@@ -91,7 +103,15 @@ pub trait Sys: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct System;
 
-impl Sys for System {}
+impl Sys for System {
+    fn open_cached(&self, directory: &File, name: &str) -> io::Result<File> {
+        open_cached(directory, name, OFlags::RDONLY)
+    }
+
+    fn is_cached(&self, file: &File, offset: u64, length: u64) -> io::Result<bool> {
+        is_cached(file, offset, length)
+    }
+}
 
 /// How full a file system is, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -152,11 +172,11 @@ fn utf8(name: &CStr) -> Option<&str> {
     name.to_str().ok()
 }
 
-/// Blob files that one store may keep open without being asked: 128, or a quarter of what the process may open.
+/// Blob files that one store may keep open without being asked: 1024, or a quarter of what the process may open.
 pub(crate) fn open_files() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let quarter = limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
-    quarter.clamp(1, 128)
+    quarter.clamp(1, 1024)
 }
 
 /// Whether files on the file system of `directory` are kept in memory.
@@ -191,6 +211,35 @@ fn set_direct(_file: &File, _direct: bool) -> io::Result<()> {
     Err(Errno::NOTSUP.into())
 }
 
+/// Asks by `cachestat`. Trying to read instead would make the system read from the disk, and more than is wanted.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "no crate has this call")]
+pub(crate) fn is_cached(file: &File, offset: u64, length: u64) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    /// The same on all machines.
+    const CACHESTAT: libc::c_long = 451;
+    let page = rustix::param::page_size() as u64;
+    let range = [offset, length];
+    // Pages in the cache, dirty, being written, evicted, and evicted a short time ago.
+    let mut counts = [0_u64; 5];
+    let flags: libc::c_uint = 0;
+    // SAFETY: The system reads two numbers of 64 bits from `range` and writes five to `counts`, which are as long.
+    let done =
+        unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), flags) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [cached, ..] = counts;
+    let end = offset.saturating_add(length);
+    Ok(cached >= end.div_ceil(page) - offset / page)
+}
+
+/// There is no way that all systems share.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_cached(_file: &File, _offset: u64, _length: u64) -> io::Result<bool> {
+    Err(Errno::NOTSUP.into())
+}
+
 #[cfg(target_os = "linux")]
 fn read_cached(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let buffers = &mut [IoSliceMut::new(buffer)];
@@ -201,6 +250,52 @@ fn read_cached(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize>
 #[cfg(not(target_os = "linux"))]
 fn read_cached(_file: &File, _buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
     Err(Errno::NOTSUP.into())
+}
+
+/// Opens a file for reading if all that is needed for that is in memory.
+#[cfg(target_os = "linux")]
+pub(crate) fn open_cached(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = rustix::fs::ResolveFlags::CACHED;
+    Ok(File::from(retry_on_intr(|| rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve))?))
+}
+
+/// There is no way that all systems share.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn open_cached(_directory: &File, _name: &str, _flags: OFlags) -> io::Result<File> {
+    Err(Errno::NOTSUP.into())
+}
+
+/// Opens a file to be read past the page cache; with `cached` only if all that is needed for that is in memory.
+#[cfg(target_os = "linux")]
+pub(crate) fn open_direct(directory: &File, name: &str, cached: bool) -> io::Result<DirectFile> {
+    let flags = OFlags::RDONLY | OFlags::DIRECT;
+    let file = if cached { open_cached(directory, name, flags) } else { open(directory, name, flags) }?;
+    let (offset_alignment, memory_alignment) = direct_alignment(&file)?;
+    Ok(DirectFile { file, offset_alignment, memory_alignment })
+}
+
+/// There is no way that all systems share.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn open_direct(_directory: &File, _name: &str, _cached: bool) -> io::Result<DirectFile> {
+    Err(Errno::NOTSUP.into())
+}
+
+/// What a file's reads past the page cache have to be aligned to: offsets and lengths, and memory. A page, if the
+/// system does not say. Fails where the file can't be read like that.
+#[cfg(target_os = "linux")]
+fn direct_alignment(file: &File) -> io::Result<(usize, usize)> {
+    use rustix::fs::StatxFlags;
+    const PAGE: usize = 4096;
+    let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return Ok((PAGE, PAGE));
+    }
+    let fitting = |alignment: u32| {
+        let alignment = usize::try_from(alignment).ok().filter(|alignment| alignment.is_power_of_two());
+        alignment.filter(|alignment| *alignment <= PAGE).ok_or(Errno::NOTSUP)
+    };
+    Ok((fitting(stat.stx_dio_offset_align)?, fitting(stat.stx_dio_mem_align)?))
 }
 
 /// Gives the space of `length` bytes back without changing the file's length.
