@@ -81,7 +81,16 @@ fn kib_of(path: &str, name: &str) -> u64 {
 
 /// CPU time of this process so far, in user mode and in the kernel.
 pub(crate) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time_of(ClockId::ProcessCPUTime)
+}
+
+/// The same of the thread that asks.
+pub(crate) fn cpu_time_of_thread() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
