@@ -1,6 +1,7 @@
 //! What the figures were measured on, and what the system says of this process: CPU time, memory, files.
 
 use std::{
+    ffi::c_long,
     fs::{self, File},
     io::{ErrorKind, Read},
     os::unix::fs::MetadataExt,
@@ -10,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{UsageWho, getrusage};
 use rustix::{
     fs::Advice,
     time::{ClockId, clock_gettime},
@@ -87,6 +89,11 @@ pub(crate) fn cpu_time() -> Duration {
 /// The same of the thread that asks.
 pub(crate) fn cpu_time_of_thread() -> Duration {
     time_of(ClockId::ThreadCPUTime)
+}
+
+/// How often the thread that asks has gone to sleep by itself: for a lock, for I/O, for want of work.
+pub(crate) fn sleeps_of_thread() -> c_long {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
 }
 
 fn time_of(clock: ClockId) -> Duration {

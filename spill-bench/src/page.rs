@@ -184,7 +184,7 @@ mod tests {
             "| ≥ 50 × dask |  | not judged |",
             "| ≤ 32 | 20.0; peak MiB over memory: 76.0 | held |",
             "| redb | failed |",
-            "redb failed in 1 of 1 rounds: `timed out: it was ended`",
+            "redb failed in 1 of 1 rounds: timed out: it was ended",
         ] {
             assert!(page.contains(part), "{part:?} is not in:\n{page}");
         }

@@ -9,12 +9,15 @@
 //! every millisecond says what a bystander feels, and so it is here as well; but by itself it proves little: while one
 //! of two threads is blocked the other serves the timer, on time.
 //!
-//! A shared machine stops threads too. How long a thread was ready and had no core is in `/proc/…/schedstat`, and is
-//! taken off its turn; what the hypervisor takes is not to be seen from inside. So the same is measured, in the same
-//! process, of a runtime that has nothing to do while a thread of its own writes to the same disk.
+//! A shared machine stops threads too, for tens of milliseconds. A thread that did not go to sleep in its turn was held
+//! by nothing but its own work: such a turn counts with its CPU time, in which there is neither what other threads nor
+//! what the hypervisor took. One that slept, for a lock or for I/O, counts with all its time but that for which it was
+//! ready and had no core (`/proc/…/schedstat`). The latter may still hold what the hypervisor took: so the same is
+//! measured, in the same process, of a runtime that has nothing to do while a thread of its own writes to the same disk.
 
 use std::{
     cell::RefCell,
+    ffi::c_long,
     fs::File,
     future::Future,
     os::unix::fs::FileExt,
@@ -46,9 +49,9 @@ thread_local! {
 /// What was seen, in nanoseconds.
 #[derive(Debug)]
 struct Seen {
-    /// Turns, less the time for which there was no core.
+    /// Turns, less what the machine took.
     turns: Histogram<u64>,
-    /// Turns with that time.
+    /// Turns with that.
     whole: Histogram<u64>,
     /// By how much the bystander woke up too late.
     late: Histogram<u64>,
@@ -95,6 +98,7 @@ struct Turn {
     /// For how long the thread had no core, ever.
     waited: Duration,
     cpu: Duration,
+    sleeps: c_long,
 }
 
 impl Watched {
@@ -108,21 +112,27 @@ impl Watched {
     }
 
     fn begin(&mut self) {
-        self.turn =
-            Some(Turn { began: Instant::now(), waited: self.waited(), cpu: machine::cpu_time_of_thread() });
+        self.turn = Some(Turn {
+            began: Instant::now(),
+            waited: self.waited(),
+            cpu: machine::cpu_time_of_thread(),
+            sleeps: machine::sleeps_of_thread(),
+        });
     }
 
     fn end(&mut self) {
         let Some(turn) = self.turn.take() else { return };
         let whole = turn.began.elapsed();
         // Not looked up for short ones, of which there are many.
-        let (waited, cpu) = if whole < SOON {
-            (Duration::ZERO, whole)
+        let (held, cpu) = if whole < SOON {
+            (whole, whole)
         } else {
             let cpu = machine::cpu_time_of_thread().saturating_sub(turn.cpu);
-            (self.waited().saturating_sub(turn.waited), cpu)
+            let slept = machine::sleeps_of_thread() != turn.sleeps;
+            let ready = self.waited().saturating_sub(turn.waited);
+            (if slept { whole.saturating_sub(ready) } else { cpu }, cpu)
         };
-        locked(&self.seen).turn(whole.saturating_sub(waited), whole, cpu);
+        locked(&self.seen).turn(held, whole, cpu);
     }
 }
 
