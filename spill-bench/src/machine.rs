@@ -1,6 +1,7 @@
 //! What the figures were measured on, and what the system says of this process: CPU time, memory, files.
 
 use std::{
+    ffi::c_long,
     fs::{self, File},
     io::{ErrorKind, Read},
     os::unix::fs::MetadataExt,
@@ -10,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{UsageWho, getrusage};
 use rustix::{
     fs::Advice,
     time::{ClockId, clock_gettime},
@@ -81,7 +83,21 @@ fn kib_of(path: &str, name: &str) -> u64 {
 
 /// CPU time of this process so far, in user mode and in the kernel.
 pub(crate) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time_of(ClockId::ProcessCPUTime)
+}
+
+/// The same of the thread that asks.
+pub(crate) fn cpu_time_of_thread() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+/// How often the thread that asks has gone to sleep by itself: for a lock, for I/O, for want of work.
+pub(crate) fn sleeps_of_thread() -> c_long {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 

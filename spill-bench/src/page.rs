@@ -138,3 +138,55 @@ fn in_short(report: &Report, outcomes: &[Outcome], out: &mut String) {
         report::bars(&not_held, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{report::Run, trial::Figures};
+
+    const CASE: &str = "4 KiB, random, none";
+
+    fn machine(date: &str) -> Machine {
+        Machine {
+            date: date.into(),
+            cpu: "a CPU".into(),
+            cores: 2,
+            memory_gib: 24.0,
+            kernel: "Linux".into(),
+            rust: "rustc".into(),
+            file_system: "ext4".into(),
+            systems: vec!["spill-buffer 0.1.0".into()],
+        }
+    }
+
+    fn run(system: &str, figures: &[(&str, f64)], error: Option<&str>) -> Run {
+        let figures: Figures = figures.iter().map(|(name, value)| ((*name).into(), *value)).collect();
+        let (scenario, case) = ("spill".into(), CASE.into());
+        Run { scenario, case, system: system.into(), round: 0, figures, error: error.map(Into::into) }
+    }
+
+    fn report(date: &str, runs: Vec<Run>) -> Report {
+        Report { machine: machine(date), quick: false, rounds: 1, runs }
+    }
+
+    #[test]
+    fn files_are_merged_and_what_failed_or_is_missed_is_said() {
+        let small =
+            [("MB/s", 900.0), ("peak less index MiB over memory", 20.0), ("peak MiB over memory", 76.0)];
+        let one = report("2026-01-01", vec![run("spill", &small, None)]);
+        let others =
+            vec![run("fjall", &[("MB/s", 1000.0)], None), run("redb", &[], Some("timed out: it was ended"))];
+        let page = page(vec![one, report("2026-01-02", others)]);
+        for part in [
+            "2026-01-01, 2026-01-02: 2 × a CPU",
+            "Of 3 trials 1 failed.",
+            "| spill: 4 KiB, random, none, MB/s | ≥ 1.5 × fjall | 0.90 | **missed** |",
+            "| ≥ 50 × dask |  | not judged |",
+            "| ≤ 32 | 20.0; peak MiB over memory: 76.0 | held |",
+            "| redb | failed |",
+            "redb failed in 1 of 1 rounds: timed out: it was ended",
+        ] {
+            assert!(page.contains(part), "{part:?} is not in:\n{page}");
+        }
+    }
+}

@@ -130,7 +130,7 @@ fn failures(report: &Report, scenario: &str, case: &str, out: &mut String) {
         if !failed.is_empty() {
             let lines = in_order(failed.iter().map(|error| error.lines().next().unwrap_or_default()));
             let lines = lines.join("; ");
-            _ = writeln!(out, "\n{system} failed in {} of {rounds} rounds: `{lines}`", failed.len());
+            _ = writeln!(out, "\n{system} failed in {} of {rounds} rounds: {lines}", failed.len());
         }
     }
 }

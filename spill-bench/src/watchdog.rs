@@ -9,12 +9,15 @@
 //! every millisecond says what a bystander feels, and so it is here as well; but by itself it proves little: while one
 //! of two threads is blocked the other serves the timer, on time.
 //!
-//! A shared machine stops threads too. How long a thread was ready and had no core is in `/proc/…/schedstat`, and is
-//! taken off its turn; what the hypervisor takes is not to be seen from inside. So the same is measured, in the same
-//! process, of a runtime that has nothing to do while a thread of its own writes to the same disk.
+//! A shared machine stops threads too, for tens of milliseconds. A thread that did not go to sleep in its turn was held
+//! by nothing but its own work: such a turn counts with its CPU time, in which there is neither what other threads nor
+//! what the hypervisor took. One that slept, for a lock or for I/O, counts with all its time but that for which it was
+//! ready and had no core (`/proc/…/schedstat`). The latter may still hold what the hypervisor took: so the same is
+//! measured, in the same process, of a runtime that has nothing to do while a thread of its own writes to the same disk.
 
 use std::{
     cell::RefCell,
+    ffi::c_long,
     fs::File,
     future::Future,
     os::unix::fs::FileExt,
@@ -27,7 +30,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
-use crate::{meter, trial::Figures};
+use crate::{machine, meter, trial::Figures};
 
 /// What a turn may take.
 const MOST: Duration = Duration::from_millis(2);
@@ -46,23 +49,39 @@ thread_local! {
 /// What was seen, in nanoseconds.
 #[derive(Debug)]
 struct Seen {
-    /// Turns, less the time for which there was no core.
+    /// Turns, less what the machine took.
     turns: Histogram<u64>,
-    /// Turns with that time.
+    /// Turns with that.
     whole: Histogram<u64>,
     /// By how much the bystander woke up too late.
     late: Histogram<u64>,
     over: u64,
+    longest: u64,
+    /// Of the longest turn the part that was spent computing, not waiting for something.
+    longest_cpu: u64,
+    /// From here on only the longest turn is of interest.
+    closing: bool,
+    longest_closing: u64,
 }
 
 impl Seen {
     fn new() -> Result<Self> {
-        Ok(Self {
-            turns: meter::new_waits()?,
-            whole: meter::new_waits()?,
-            late: meter::new_waits()?,
-            over: 0,
-        })
+        let [turns, whole, late] = [meter::new_waits()?, meter::new_waits()?, meter::new_waits()?];
+        let closing = false;
+        Ok(Self { turns, whole, late, over: 0, longest: 0, longest_cpu: 0, closing, longest_closing: 0 })
+    }
+
+    fn turn(&mut self, held: Duration, whole: Duration, cpu: Duration) {
+        if self.closing {
+            self.longest_closing = self.longest_closing.max(nanos(held));
+            return;
+        }
+        self.turns.saturating_record(nanos(held));
+        self.whole.saturating_record(nanos(whole));
+        self.over += u64::from(held > MOST);
+        if nanos(held) > self.longest {
+            (self.longest, self.longest_cpu) = (nanos(held), nanos(cpu));
+        }
     }
 }
 
@@ -78,6 +97,8 @@ struct Turn {
     began: Instant,
     /// For how long the thread had no core, ever.
     waited: Duration,
+    cpu: Duration,
+    sleeps: c_long,
 }
 
 impl Watched {
@@ -91,19 +112,27 @@ impl Watched {
     }
 
     fn begin(&mut self) {
-        self.turn = Some(Turn { began: Instant::now(), waited: self.waited() });
+        self.turn = Some(Turn {
+            began: Instant::now(),
+            waited: self.waited(),
+            cpu: machine::cpu_time_of_thread(),
+            sleeps: machine::sleeps_of_thread(),
+        });
     }
 
     fn end(&mut self) {
         let Some(turn) = self.turn.take() else { return };
         let whole = turn.began.elapsed();
         // Not looked up for short ones, of which there are many.
-        let waited = if whole < SOON { Duration::ZERO } else { self.waited().saturating_sub(turn.waited) };
-        let held = whole.saturating_sub(waited);
-        let mut seen = locked(&self.seen);
-        seen.turns.saturating_record(nanos(held));
-        seen.whole.saturating_record(nanos(whole));
-        seen.over += u64::from(held > MOST);
+        let (held, cpu) = if whole < SOON {
+            (whole, whole)
+        } else {
+            let cpu = machine::cpu_time_of_thread().saturating_sub(turn.cpu);
+            let slept = machine::sleeps_of_thread() != turn.sleeps;
+            let ready = self.waited().saturating_sub(turn.waited);
+            (if slept { whole.saturating_sub(ready) } else { cpu }, cpu)
+        };
+        locked(&self.seen).turn(held, whole, cpu);
     }
 }
 
@@ -140,6 +169,15 @@ pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
 /// The same for what takes longer: on a thread that is not watched, so that nobody waits for it.
 pub(crate) async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     Ok(tokio::task::spawn_blocking(work).await?)
+}
+
+/// Says that what follows is the end of a system: its turns are shown by themselves.
+pub(crate) fn closing() {
+    in_watched(|thread| {
+        thread.end();
+        locked(&thread.seen).closing = true;
+        thread.begin();
+    });
 }
 
 /// A future that signs whenever it is polled and whenever that has ended.
@@ -192,6 +230,10 @@ impl Watchdog {
         let whole = seen.whole.max() as f64 / 1e3;
         figures.insert(format!("{name}turn with waits max µs"), whole);
         figures.insert(format!("{name}turns > 2 ms"), seen.over as f64);
+        figures.insert(format!("{name}CPU of longest turn µs"), seen.longest_cpu as f64 / 1e3);
+        if seen.closing {
+            figures.insert("closing turn max µs".into(), seen.longest_closing as f64 / 1e3);
+        }
         for (what, histogram) in [("turn", &seen.turns), ("tick late", &seen.late)] {
             for (quantile, at) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)] {
                 let value = histogram.value_at_quantile(at) as f64 / 1e3;
@@ -216,7 +258,10 @@ async fn tick(seen: Arc<Mutex<Seen>>) {
     loop {
         let due = Instant::now() + TICK;
         tokio::time::sleep_until(due.into()).await;
-        locked(&seen).late.saturating_record(nanos(due.elapsed()));
+        let mut seen = locked(&seen);
+        if !seen.closing {
+            seen.late.saturating_record(nanos(due.elapsed()));
+        }
     }
 }
 

@@ -220,6 +220,7 @@ pub(super) async fn mix(system: &str, dir: &Path, quick: bool) -> Result<Figures
     for ((name, after), (_, before)) in keeper.counts().into_iter().zip(before) {
         figures.insert(format!("{name} %"), (after - before) as f64 / met.reads.len() as f64 * 100.0);
     }
+    watchdog::closing();
     keeper.close().await?;
     Ok(figures)
 }

@@ -230,6 +230,7 @@ pub(super) async fn keeper(system: &str, case: Case, dir: &Path, total: u64, mem
     figures.entry("CPU s/GiB".into()).and_modify(|all| *all -= made);
     figures.insert("making values s/GiB".into(), made);
     figures.insert("making values % of time".into(), making_share * 100.0);
+    watchdog::closing();
     keeper.close().await?;
     Ok(figures)
 }

@@ -30,11 +30,12 @@ impl Scenario for Stalling {
     fn about(&self) -> &'static str {
         "The scenarios `spill` and `mixed` once more, on a runtime of two threads that are watched. A turn is how long \
          a thread went on before it came to another task: one poll or several, a poll of the tasks that insert and read \
-         ends after each of their calls. The time for which the machine gave it no core is not in it, but in \
-         `with waits`. A bystander wakes up every millisecond; `tick late` is by how much it came too late, of which up \
-         to 1 ms is how tokio rounds. `idle`: the same runtime in the same process, with nothing on it but the bystander, \
-         while another thread writes as much past the page cache: what this machine does to any program. Only \
-         systems whose calls are async take part; those of fjall and redb block, and say so."
+         ends after each of their calls. What the machine took from it is not in it, as far as \
+         that can be seen from inside, but in `with waits`. Closing is no part of it and stands by itself. A bystander wakes up every millisecond; \
+         `tick late` is by how much it came too late, of which up to 1 ms is how tokio rounds. `idle`: the same runtime \
+         in the same process, with nothing on it but the bystander, while another thread writes as much past the page \
+         cache: what this machine does to any program. Only systems whose calls are async take part; those of fjall \
+         and redb block, and say so."
     }
 
     fn cases(&self, _: bool) -> Vec<String> {
@@ -56,6 +57,8 @@ impl Scenario for Stalling {
     fn next_figures(&self) -> &'static [&'static str] {
         &[
             "idle turn max µs",
+            "CPU of longest turn µs",
+            "closing turn max µs",
             "turn p99.9 µs",
             "idle turn p99.9 µs",
             "turns > 2 ms",
