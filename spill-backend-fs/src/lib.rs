@@ -34,13 +34,13 @@
 //!
 //! # The ring
 //! Where the system has `io_uring` and the runtime an I/O driver (`enable_io`), what is not cached is read by it, up
-//! to 32 KiB and unless it goes on where the last read ended, past the page cache where the file system can and the system says what is cached (`cachestat`, Linux 6.5). Nothing has
-//! to be set for that. The ring belongs to the runtime that reads. Another runtime takes it over when nothing is on
-//! its way in it, and reads by threads until then; so does everybody where there is no ring. On a current-thread
-//! runtime a read goes on while that runtime runs, as its sockets do. That a runtime has no I/O driver is found out by
-//! a panic that is caught, of which the panic hook tells once; so there is no ring in programs built with
-//! `panic = "abort"`. A future that is dropped leaves its memory to the read until that has ended; only when the
-//! runtime and the store are gone before, that memory is never used again.
+//! to 32 KiB and unless it goes on where the last read ended: past the page cache, where the file system can and the
+//! system says what is cached (`cachestat`, Linux 6.5). Nothing has to be set for that. The ring belongs to the runtime
+//! that reads. Another runtime takes it over when nothing is on its way in it, and reads by threads until then; so does
+//! everybody where there is no ring. On a current-thread runtime a read goes on while that runtime runs, as its sockets
+//! do. That a runtime has no I/O driver is found out by a panic that is caught, of which the panic hook tells once; so
+//! there is no ring in programs built with `panic = "abort"`. A future that is dropped leaves its memory to the read
+//! until that has ended; only when the runtime and the store are gone before, that memory is never used again.
 //!
 //! # What survives what
 //! A blob whose `put` returned survives the death of the process for as long as nobody sweeps, which is of
