@@ -109,13 +109,15 @@ async fn nothing_is_seen_of_a_process_killed_while_it_opens_or_closes(place: &Pl
 }
 
 async fn processes_that_close_leave_nothing(place: &Place) -> Verdict {
-    let children = try_join_all((0..3).map(|seed| Child::start(place, Role::Hold, seed))).await?;
-    let ends = children.into_iter().map(|mut child| async move {
+    let mut children = try_join_all((0..3).map(|seed| Child::start(place, Role::Hold, seed))).await?;
+    // All of them live before the first one closes.
+    for child in &mut children {
         child.expect("ready").await?;
+    }
+    for child in &mut children {
         child.tell("close")?;
-        child.end().await
-    });
-    try_join_all(ends).await?;
+    }
+    try_join_all(children.into_iter().map(Child::end)).await?;
     ensure_eq!(place.leftovers().await?, Vec::<String>::new(), "left over after three processes closed");
     Ok(())
 }
