@@ -56,7 +56,7 @@ impl<'a> Case<'a> {
     /// Bytes that are written, and the memory there is for them.
     pub(crate) fn amounts(&self, quick: bool) -> (u64, u64) {
         match (quick, self.length) {
-            (true, _) => (96 << 20, 16 << 20),
+            (true, _) => (64 << 20, 8 << 20),
             (false, 4096) => (512 << 20, 64 << 20),
             (false, _) => (1 << 30, 64 << 20),
         }

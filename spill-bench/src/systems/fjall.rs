@@ -16,8 +16,8 @@ use super::{Keeper, Setup};
 const LARGE: usize = 1 << 10;
 
 pub(super) const SETTINGS: &str = "A quarter of the memory as cache and as much as memtable (8 to 64 MiB); values from \
-    1 KiB on apart from keys; its journal neither synced nor handed to the operating system after each insert; bloom \
-    filters for keys that are there. Its calls block: one runtime thread for each that is in flight.";
+    1 KiB on apart from keys; its journal neither synced nor handed to the operating system after each insert; told that \
+    reads find what they ask for. Its calls block: where many are in flight, one runtime thread for each.";
 
 pub(crate) struct Fjall {
     database: Database,

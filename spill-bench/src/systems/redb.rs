@@ -18,7 +18,7 @@ const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("values");
 const BATCH: usize = 4 << 20;
 
 pub(super) const SETTINGS: &str = "The memory as cache; 4 MiB of values in a transaction; commits not durable. Its \
-    calls block: one runtime thread for each that is in flight.";
+    calls block: where many are in flight, one runtime thread for each.";
 
 pub(crate) struct Redb {
     database: Database,
