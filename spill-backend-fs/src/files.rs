@@ -4,10 +4,10 @@ use std::{
     collections::HashMap,
     fs::File,
     io,
-    ops::Deref,
+    ops::{Deref, Range},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -43,6 +43,8 @@ pub(crate) struct OpenFile {
     direct: Option<DirectFile>,
     /// Where the last read ended.
     read_to: AtomicU64,
+    /// It began where the one before it ended, or soon behind.
+    in_order: AtomicBool,
     /// Declared after the files: counted down when they are closed, not before.
     _place: Place,
 }
@@ -61,15 +63,21 @@ pub(crate) struct DirectFile {
 const GAP: u64 = 128 << 10;
 
 impl OpenFile {
-    /// Whether a read from here goes on where the last one ended: then the system's read-ahead pays.
+    /// Whether a read from here goes on where the last one ended, which went on itself: then the system's read-ahead
+    /// pays. One such read may be chance.
     pub(crate) fn goes_on_at(&self, start: u64) -> bool {
+        self.in_order.load(Ordering::Relaxed) && self.follows(start)
+    }
+
+    fn follows(&self, start: u64) -> bool {
         let end = self.read_to.load(Ordering::Relaxed);
         end > 0 && (end..=end.saturating_add(GAP)).contains(&start)
     }
 
-    /// Somebody reads up to here.
-    pub(crate) fn reads_to(&self, end: u64) {
-        self.read_to.store(end, Ordering::Relaxed);
+    /// Somebody reads this.
+    pub(crate) fn note_read(&self, range: &Range<u64>) {
+        self.in_order.store(self.follows(range.start), Ordering::Relaxed);
+        self.read_to.store(range.end, Ordering::Relaxed);
     }
 
     /// To be read past the page cache, if it can.
@@ -114,7 +122,8 @@ impl Files {
             (self.take_place(&mut kept), kept.forgets)
         };
         let (file, direct) = open()?;
-        let file = Arc::new(OpenFile { file, direct, read_to: 0.into(), _place: place });
+        let file =
+            Arc::new(OpenFile { file, direct, read_to: 0.into(), in_order: false.into(), _place: place });
         let mut kept = self.kept.lock();
         if kept.forgets == forgets {
             kept.clock += 1;
@@ -243,9 +252,13 @@ mod tests {
     fn reads_that_follow_each_other_are_told_from_others() {
         let file = Files::new(1).get(BlobId::new(1), null).unwrap();
         assert!(!file.goes_on_at(0), "nothing was read yet");
-        file.reads_to(4096);
-        assert!(file.goes_on_at(4096) && file.goes_on_at(4096 + GAP));
-        assert!(!file.goes_on_at(4095) && !file.goes_on_at(4097 + GAP));
+        file.note_read(&(0..4096));
+        assert!(!file.goes_on_at(4096), "one may be chance");
+        file.note_read(&(4096..8192));
+        assert!(file.goes_on_at(8192) && file.goes_on_at(8192 + GAP));
+        assert!(!file.goes_on_at(8191) && !file.goes_on_at(8193 + GAP));
+        file.note_read(&(0..4096));
+        assert!(!file.goes_on_at(4096), "it began anew");
     }
 
     #[test]

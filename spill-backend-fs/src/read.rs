@@ -35,7 +35,7 @@ impl Inner {
     pub(crate) fn get(&self, id: BlobId, range: Range<u64>) -> Result<Bytes, StoreError> {
         let file = self.files.get(id, || self.open_blob(id, false));
         let file = file.map_err(|error| self.missing_or("get", id, error))?;
-        file.reads_to(range.end);
+        file.note_read(&range);
         let metadata = file.metadata().map_err(|error| self.blob_error("get", id, error))?;
         if metadata.nlink() == 0 {
             // Unlinked behind our back. Keeping it open would keep its space from coming back.
@@ -79,7 +79,7 @@ impl Inner {
         // A file that was unlinked behind our back is for the other way to find out and to close.
         let whole = read.ok()? == length && file.metadata().ok()?.nlink() > 0;
         whole.then(|| {
-            file.reads_to(range.end);
+            file.note_read(range);
             buffer.into_bytes(0..length)
         })
     }
@@ -126,7 +126,7 @@ impl Inner {
         if file.goes_on_at(range.start) {
             return None;
         }
-        file.reads_to(range.end);
+        file.note_read(range);
         let metadata = file.metadata().ok()?;
         if metadata.nlink() == 0 || range.end > metadata.len() {
             return None;
