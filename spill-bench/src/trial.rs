@@ -22,6 +22,10 @@ pub(crate) type Figures = BTreeMap<String, f64>;
 /// How often the process that waits for a trial looks whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// glibc's allocator keeps what each thread freed for that thread. What is freed by one and allocated by another is then
+/// there twice, which would count as the system's memory: so all threads of a trial share one arena.
+const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
+
 /// What one process is to do.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Trial {
@@ -43,6 +47,7 @@ impl Trial {
         let program = std::env::current_exe().context("this program has no path")?;
         let mut process = Command::new(program)
             .args(["--trial", &serde_json::to_string(&trial)?])
+            .env(ONE_ARENA.0, ONE_ARENA.1)
             .stdin(Stdio::null())
             .stdout(stdout.try_clone()?)
             .stderr(stderr.try_clone()?)
