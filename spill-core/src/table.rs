@@ -20,17 +20,21 @@ use std::{
 use dashmap::{DashMap, SharedValue};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
 mod arrivals;
+mod flight;
 mod look;
 mod moves;
 mod stripes;
 
 use self::stripes::{Stripes, index, is_noted};
-pub(crate) use self::{arrivals::Arrived, stripes::Learning};
+pub(crate) use self::{
+    arrivals::Arrived,
+    flight::{Flight, Landing, Pilot},
+    stripes::Learning,
+};
 use crate::{
-    EntryId, Error, Payload, Slot, Touch,
+    EntryId, Payload, Slot, Touch,
     entry::{Effect, Event, Phase, step},
     ledger::{Leaving, Memory, Share},
     usage::Tally,
@@ -172,24 +176,6 @@ impl<V> State<V> {
     }
 }
 
-/// One read of one entry, and everybody who waits for it.
-#[derive(Debug)]
-pub(crate) struct Flight<V>(watch::Receiver<Option<Landing<V>>>);
-
-/// How a read ended. `None`: the entry was removed or replaced before it could be read; look again.
-pub(crate) type Landing<V> = Result<Option<Arc<V>>, Error>;
-
-impl<V> Flight<V> {
-    /// How it ended.
-    pub(crate) async fn landing(&self) -> Landing<V> {
-        let mut receiver = self.0.clone();
-        match receiver.wait_for(Option::is_some).await {
-            Ok(landing) => landing.clone().unwrap_or(Err(Error::RuntimeGone { operation: "get" })),
-            Err(_) => Err(Error::RuntimeGone { operation: "get" }),
-        }
-    }
-}
-
 /// What a lookup found.
 #[derive(Debug)]
 pub(crate) enum Found<V> {
@@ -221,7 +207,9 @@ pub(crate) struct Request<K, V> {
     pub(crate) key: K,
     pub(crate) id: EntryId,
     pub(crate) weight: u64,
-    pub(crate) landing: watch::Sender<Option<Landing<V>>>,
+    /// Where its frame was when it was asked for.
+    pub(crate) at: Place,
+    pub(crate) pilot: Pilot<V>,
 }
 
 /// A value on its way to a tier.

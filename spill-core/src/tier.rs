@@ -1,9 +1,9 @@
 //! One tier: its store, its quota, its health, and the books of its blobs.
 
 mod compressing;
+mod copies;
 
 use std::{
-    collections::VecDeque,
     ops::Range,
     panic::AssertUnwindSafe,
     sync::{
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 pub(crate) use self::compressing::Compressing;
+use self::copies::Copies;
 use crate::{
     BlobId, Payload, Share, Store, StoreError, StoreErrorKind, Stored,
     blobs::{Blob, Blobs, Doomed},
@@ -47,9 +48,8 @@ pub(crate) struct Tier<K> {
     pub(crate) batch_entries: usize,
     blobs: Mutex<Blobs<K>>,
     health: Mutex<Health>,
-    /// Frames of entries that are in memory as well, in the order in which they became that. Checked when
-    /// they are taken out: most have become something else by then.
-    clean: Mutex<VecDeque<(K, Place)>>,
+    /// Frames that can be given up when room is short.
+    pub(crate) copies: Copies<K>,
     next_blob: AtomicU64,
     /// The last try to delete blobs failed: they are tried again, but nobody waits for that.
     deletes_fail: AtomicBool,
@@ -122,7 +122,7 @@ impl<K> Tier<K> {
             batch_entries: limits.batch_entries,
             blobs: Mutex::new(blobs),
             health: Mutex::default(),
-            clean: Mutex::default(),
+            copies: Copies::default(),
             next_blob: 0.into(),
             deletes_fail: false.into(),
             wake_deleter: Notify::new(),
@@ -293,30 +293,7 @@ impl<K> Tier<K> {
         Err(error.with_blob(id).with_source(source))
     }
 
-    // ---- second copies
-
-    /// An entry is in memory and here: its frame can be given up when room is short.
-    pub(crate) fn note_clean(&self, key: K, at: Place) {
-        self.clean.lock().push_back((key, at));
-    }
-
-    /// The frame that became a second copy longest ago, of those that were noted. It may be none any more.
-    pub(crate) fn oldest_clean(&self) -> Option<(K, Place)> {
-        self.clean.lock().pop_front()
-    }
-
-    pub(crate) fn noted_clean(&self) -> u64 {
-        self.clean.lock().len() as u64
-    }
-
-    /// Forgets what is no second copy any more.
-    pub(crate) fn tidy_clean(&self, is_clean: impl Fn(&K, Place) -> bool) {
-        let mut noted = std::mem::take(&mut *self.clean.lock());
-        noted.retain(|(key, at)| is_clean(key, *at));
-        let mut clean = self.clean.lock();
-        noted.extend(clean.drain(..));
-        *clean = noted;
-    }
+    // ---- room
 
     /// Bytes that there is room for, or that there may be once garbage was cleared away: it is counted as long
     /// as nobody tried in vain with as much.
@@ -328,7 +305,7 @@ impl<K> Tier<K> {
 
     /// Whether there may be room to be made.
     pub(crate) fn has_slack(&self) -> bool {
-        self.room_to_be_had() > self.quota.levels().room() || !self.clean.lock().is_empty()
+        self.room_to_be_had() > self.quota.levels().room() || !self.copies.is_empty()
     }
 
     /// Making room has ended. In vain, it is not tried again before more has become garbage, or a blob with some

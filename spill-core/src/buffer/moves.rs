@@ -94,19 +94,15 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
         let cap = shared.tiers.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default() as u64;
         let mut freed = 0;
         while freed < bytes {
-            let picked = shared.pick(bytes - freed, cap);
-            let (mut round, mut go_on) = (picked.freed, false);
-            if !picked.items.is_empty() {
-                let outcomes =
-                    shared.spill_in_job(picked.items).await.ok_or_else(|| shared.gone("reclaim"))?;
-                round += outcomes
-                    .iter()
-                    .filter(|outcome| outcome.stored.is_ok())
-                    .map(|outcome| outcome.weight)
-                    .sum::<u64>();
-                // What can't be encoded or is too big for the room left does not keep those behind it.
-                go_on = !outcomes.iter().any(Outcome::is_hopeless);
-            }
+            let evicted = shared.evict_in_job(bytes - freed, cap).await;
+            let (mut round, outcomes) = evicted.ok_or_else(|| shared.gone("reclaim"))?;
+            round += outcomes
+                .iter()
+                .filter(|outcome| outcome.stored.is_ok())
+                .map(|outcome| outcome.weight)
+                .sum::<u64>();
+            // What can't be encoded or is too big for the room left does not keep those behind it.
+            let go_on = !outcomes.is_empty() && !outcomes.iter().any(Outcome::is_hopeless);
             if round == 0 && !go_on {
                 break;
             }

@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::Shared;
+use super::{Shared, turns::Turns};
 use crate::{EntryId, Error, entry::Phase, table::Key};
+
+/// Keys that closing removes before it looks for others.
+const REMOVED_AT_ONCE: usize = 4096;
 
 /// For deadlines beyond all clocks.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -20,7 +23,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let timed_out = |_| Error::CloseTimeout { deadline };
         tokio::time::timeout_at(end, self.tasks.idle()).await.map_err(timed_out)?;
         tokio::time::timeout_at(end, self.tasks.end()).await.map_err(timed_out)?;
-        self.remove_all();
+        self.remove_in_turns().await;
         let mut result = Ok(());
         for tier in &self.tiers {
             let closed = match tokio::time::timeout_at(end, tier.store.close()).await {
@@ -42,12 +45,30 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     /// Removes every key that is there now.
     pub(crate) fn remove_all(&self) {
-        for key in self.table.keys() {
-            if let Some(left) = self.table.remove(&key, None) {
-                drop(self.settle(left));
+        self.table.keys().iter().for_each(|key| self.remove_key(key));
+        self.queue.clear_parked();
+    }
+
+    /// The same when no keys are added any more.
+    async fn remove_in_turns(&self) {
+        let mut turns = Turns::default();
+        loop {
+            let keys = self.table.some_keys(REMOVED_AT_ONCE);
+            if keys.is_empty() {
+                break;
+            }
+            for key in keys {
+                turns.next().await;
+                self.remove_key(&key);
             }
         }
         self.queue.clear_parked();
+    }
+
+    fn remove_key(&self, key: &K) {
+        if let Some(left) = self.table.remove(key, None) {
+            drop(self.settle(left));
+        }
     }
 
     /// What evicting one comes to when there is no candidate.

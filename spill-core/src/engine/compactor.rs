@@ -9,7 +9,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Shared, reclaimer, written::Written};
+use super::{Shared, reclaimer, turns::Turns, written::Written};
 use crate::{
     Event, StoreErrorKind,
     blobs::{Bite, FrameLen, Worn},
@@ -191,8 +191,10 @@ async fn copy<K: Key, V: Send + Sync + 'static>(
             }
         }
     }
-    let written = shared.write(tier, frames.into_iter().collect(), reservation).await;
-    Some(written.is_ok_and(|written| follow(shared, tier, worn, written)))
+    let Ok(written) = shared.write(tier, frames.into_iter().collect(), reservation).await else {
+        return Some(false);
+    };
+    Some(follow(shared, tier, worn, written).await)
 }
 
 /// The live frames, in order, verified. Gaps between them are read along as long as a read has at most `step` bytes.
@@ -258,7 +260,7 @@ fn pack(bytes: &Bytes, ranges: &[Range<u64>]) -> Option<Vec<Bytes>> {
 }
 
 /// The copy is down: entries that are still where they were follow their frames.
-fn follow<K: Key, V: Send + Sync + 'static>(
+async fn follow<K: Key, V: Send + Sync + 'static>(
     shared: &Arc<Shared<K, V>>,
     tier: &Arc<Tier<K>>,
     worn: &[Worn<K>],
@@ -273,12 +275,15 @@ fn follow<K: Key, V: Send + Sync + 'static>(
     let Some(to) = written.enter(tier, keys, &lens.collect::<Vec<_>>(), 0, worn.first()) else {
         return false;
     };
-    for (number, (blob, (frame, ..))) in live().enumerate() {
-        let key = &blob.keys[*frame];
-        let (Some(from), Some(to)) = (tier.location(blob.blob, *frame), tier.location(to, number)) else {
-            continue;
-        };
-        relocate(shared, key, from, to);
+    let (mut number, mut turns) = (0, Turns::default());
+    for blob in worn {
+        for (frame, ..) in &blob.live {
+            turns.next().await;
+            let places = (tier.location(blob.blob, *frame), tier.location(to, number));
+            number += 1;
+            let (Some(from), Some(to)) = places else { continue };
+            relocate(shared, &blob.keys[*frame], from, to);
+        }
     }
     let freed = worn.iter().map(|blob| blob.total).sum::<u64>().saturating_sub(copied);
     shared.counters.reclaimed(freed, copied);

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Shared, compactor, reclaimer, written::Written};
+use super::{Shared, compactor, reclaimer, turns::Turns, written::Written};
 use crate::{
     Event, Payload, StoreErrorKind,
     blobs::{FrameLen, Worn},
@@ -103,7 +103,7 @@ async fn demote<K: Key, V: Send + Sync + 'static>(
     if moving.blobs.is_empty() {
         return Some(Round::Nothing);
     }
-    give_up_copies(shared, tier, &mut moving.blobs);
+    give_up_copies(shared, tier, &mut moving.blobs).await;
     let alive: u64 = moving.blobs.iter().map(|blob| blob.live_bytes).sum();
     if alive == 0 {
         return Some(Round::Moved);
@@ -146,13 +146,15 @@ fn longest_blob<K>(target: &Tier<K>) -> u64 {
 }
 
 /// Second copies are given up rather than moved: when their entries leave memory again they are the youngest here.
-fn give_up_copies<K: Key, V: Send + Sync + 'static>(
+async fn give_up_copies<K: Key, V: Send + Sync + 'static>(
     shared: &Shared<K, V>,
     tier: &Tier<K>,
     moving: &mut [Worn<K>],
 ) {
+    let mut turns = Turns::default();
     for blob in moving {
         for (frame, ..) in &blob.live {
+            turns.next().await;
             let Some(at) = tier.location(blob.blob, *frame) else { continue };
             if let Some(weight) = shared.table.drop_copy(&blob.keys[*frame], at) {
                 shared.bury(at, weight);
@@ -205,11 +207,11 @@ async fn write<K: Key, V: Send + Sync + 'static>(
     reservation.shrink_to(payload.len() as u64);
     let Ok(written) = shared.write(target, payload, reservation).await else { return Round::Refused };
     shared.took(target);
-    if follow(shared, tier, target, &frames, written) { Round::Moved } else { Round::Stuck(None) }
+    if follow(shared, tier, target, &frames, written).await { Round::Moved } else { Round::Stuck(None) }
 }
 
 /// The blob is down: entries that are still where they were follow their frames.
-fn follow<K: Key, V: Send + Sync + 'static>(
+async fn follow<K: Key, V: Send + Sync + 'static>(
     shared: &Arc<Shared<K, V>>,
     tier: &Arc<Tier<K>>,
     target: &Arc<Tier<K>>,
@@ -220,8 +222,9 @@ fn follow<K: Key, V: Send + Sync + 'static>(
     let lens: Vec<FrameLen> = frames.iter().map(|frame| frame.len).collect();
     // Their weight comes with the entries that follow.
     let Some(blob) = written.enter(target, keys, &lens, 0, None) else { return false };
-    let (mut entries, mut bytes) = (0, 0);
+    let (mut entries, mut bytes, mut turns) = (0, 0, Turns::default());
     for (number, frame) in frames.iter().enumerate() {
+        turns.next().await;
         let Some(to) = target.location(blob, number) else { continue };
         if compactor::relocate(shared, &frame.key, frame.from, to) {
             entries += 1;

@@ -13,6 +13,7 @@ mod restorer;
 mod spiller;
 mod stage;
 mod tasks;
+mod turns;
 mod written;
 
 use std::{

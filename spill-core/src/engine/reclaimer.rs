@@ -7,7 +7,7 @@ use super::{
     Shared,
     compactor::{self, Gain},
 };
-use crate::{Event, StoreError, blobs::Doomed, entry::Phase, ledger::QuotaLevels, table::Key, tier::Tier};
+use crate::{Event, StoreError, blobs::Doomed, ledger::QuotaLevels, table::Key, tier::Tier};
 
 /// Blobs deleted in one call.
 const DELETE_AT_ONCE: usize = 1000;
@@ -126,7 +126,7 @@ fn give_up_copies<K: Key, V: Send + Sync + 'static>(
 ) -> bool {
     let mut given = false;
     while !enough(&tier.quota.levels())
-        && let Some((key, at)) = tier.oldest_clean()
+        && let Some((key, at)) = tier.copies.take_oldest()
     {
         if let Some(weight) = shared.table.drop_copy(&key, at) {
             shared.bury(at, weight);
@@ -140,10 +140,6 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// An entry is in memory and in a tier from now on.
     pub(crate) fn note_clean(&self, key: K, at: crate::table::Place) {
         let Some(tier) = self.tiers.get(at.tier()) else { return };
-        let clean = self.table.tally(Phase::Clean).entries;
-        if tier.noted_clean() > 2 * clean + 1024 {
-            tier.tidy_clean(|key, at| self.table.is_clean_at(key, at));
-        }
-        tier.note_clean(key, at);
+        tier.copies.note(key, at, |key, at| self.table.is_clean_at(key, at));
     }
 }

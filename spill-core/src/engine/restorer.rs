@@ -11,7 +11,7 @@ use crate::{
     Admission, CodecError, Error, Event, StoreError, StoreErrorKind,
     frame::{self, Expected},
     ledger::Share,
-    table::{Fetch, Key, Landing, Place, Request},
+    table::{Fetch, Key, Landing, Request},
     tier::Reader,
 };
 
@@ -40,7 +40,7 @@ impl<K: Key, V: Send + Sync + 'static> InFlight<K, V> {
     }
 
     fn finish(&mut self, landing: Landing<V>) {
-        let Some(Request { key, id, landing: waiting, .. }) = self.request.take() else { return };
+        let Some(Request { key, id, pilot, .. }) = self.request.take() else { return };
         let shared = &self.shared;
         // A read that failed of an entry that was replaced or removed meanwhile is nobody's error: look again.
         let overtaken = landing.is_err() && shared.table.locate(&key, id).is_none();
@@ -49,17 +49,15 @@ impl<K: Key, V: Send + Sync + 'static> InFlight<K, V> {
             Ok(Some(value)) => Some((value, self.share.take())),
             _ => None,
         };
-        if shared.table.end_restore(&key, id, value) {
-            if let Some(at) = shared.table.locate(&key, id) {
-                shared.note_clean(key.clone(), at);
-            }
+        if let Some(at) = shared.table.end_restore(&key, id, value) {
+            shared.note_clean(key.clone(), at);
             shared.queue.admit(&shared.table, &key, id);
             shared.shrink();
         }
         // Bytes that turned out not to be needed go before anybody is woken.
         drop(self.share.take());
         shared.room_in_memory();
-        waiting.send_replace(Some(landing));
+        pilot.land(landing);
     }
 }
 
@@ -112,6 +110,9 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 // Removed or replaced before it could be read.
                 None => flight.land(Ok(None)),
             }
+        }
+        if wanted.len() == 1 {
+            return self.read_run(wanted).await;
         }
         wanted.sort_by_key(|(_, reader)| (reader.tier.index, reader.id, reader.range.start));
         let mut runs: Vec<Vec<Wanted<K, V>>> = Vec::new();
@@ -181,11 +182,16 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         let request = flight.request.as_ref()?;
         // Compaction may move it before the blob is open, and the place may be another blob's by then. Once it
         // is open, the place is the blob's. If it never holds still, whoever waits looks again.
-        (0..3).find_map(|_| {
-            let at: Place = self.table.locate(&request.key, request.id)?;
-            let reader = self.tiers.get(at.tier())?.reader(at)?;
-            (self.table.locate(&request.key, request.id) == Some(at)).then_some(reader)
-        })
+        let mut at = request.at;
+        for _ in 0..3 {
+            let reader = self.tiers.get(at.tier())?.reader(at);
+            let now = self.table.locate(&request.key, request.id)?;
+            if now == at {
+                return reader;
+            }
+            at = now;
+        }
+        None
     }
 
     /// Takes the memory a restored value needs to stay. `None`: it can't stay, and is handed out as it is.

@@ -14,6 +14,7 @@ use tokio::{
 use super::{
     INLINE_ENCODE, Shared, compactor, reclaimer,
     stage::{Framed, Framing, Staged, blob, stage},
+    turns::Turns,
     written::Written,
 };
 use crate::{
@@ -111,10 +112,10 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             if *self.pressure.borrow() == Pressure::Normal {
                 self.set_pressure(Pressure::Spilling);
             }
-            let (open, room) = self.offer_parked();
-            let can_write = room >= frame_len(0) || open.iter().any(|tier| tier.has_slack());
-            let cap = open.iter().map(|tier| tier.batch_bytes).max().unwrap_or_default();
-            let picked = if can_write { self.pick(excess, cap as u64) } else { self.pick_clean(excess) };
+            let picked = match self.offer_parked() {
+                Some(cap) => self.pick(excess, cap).await,
+                None => self.pick_clean(excess).await,
+            };
             if !picked.items.is_empty() {
                 self.spawn_spill(picked.items, permit);
             } else if picked.freed == 0 {
@@ -135,15 +136,16 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 
     /// Before victims are picked: lets the policy know who is there, and entries be picked again that no tier took and
-    /// one may take now. Tiers that are not failing, and
-    /// the most room to be had in one of them.
-    pub(crate) fn offer_parked(&self) -> (Vec<&Arc<Tier<K>>>, u64) {
+    /// one may take now. The longest batch of those that may take something; `None`: there is no such tier.
+    pub(crate) fn offer_parked(&self) -> Option<u64> {
         let now = Instant::now();
         let open: Vec<_> = self.tiers.iter().filter(|tier| tier.available(now).is_ok()).collect();
         let room = open.iter().map(|tier| tier.room_to_be_had()).max().unwrap_or_default();
         self.queue.catch_up(&self.table);
         self.queue.unpark(&self.table, room);
-        (open, room)
+        let can_write = room >= frame_len(0) || open.iter().any(|tier| tier.has_slack());
+        let cap = open.iter().map(|tier| tier.batch_bytes as u64).max();
+        cap.filter(|_| can_write)
     }
 
     /// Whether memory is taken by something that is not in it yet: a value being read, or just let in.
@@ -171,11 +173,15 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
     /// Picks victims until `want` bytes of weight leave, or their frames, if as long as their weight says, fill a
     /// batch of `cap` bytes: what is left over would be a small blob of its own. Clean ones leave at once.
-    pub(crate) fn pick(&self, want: u64, cap: u64) -> Evicting<K, V> {
+    ///
+    /// Only for tasks of the buffer: what was picked is lost to it when the future is dropped.
+    async fn pick(&self, want: u64, cap: u64) -> Evicting<K, V> {
         let most = self.tiers.iter().map(|tier| tier.batch_entries).max().unwrap_or_default();
         let mut picked = Evicting::default();
         let (mut total, mut frames, mut next) = (0, 0, 0);
+        let mut turns = Turns::default();
         while picked.freed + total < want && frames + next <= cap && picked.items.len() < most.max(1) {
+            turns.next().await;
             let Some(victim) = self.queue.victim(&self.table) else { break };
             match self.table.begin_spill(victim) {
                 Evicted::Put(item) => {
@@ -195,13 +201,15 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 
     /// When no tier takes anything: lets clean entries go, until `want` bytes of weight have left.
-    fn pick_clean(&self, want: u64) -> Evicting<K, V> {
+    async fn pick_clean(&self, want: u64) -> Evicting<K, V> {
         let mut picked = Evicting::default();
+        let mut turns = Turns::default();
         for tier in &self.tiers {
             let mut pinned = Vec::new();
             while picked.freed < want
-                && let Some((key, at)) = tier.oldest_clean()
+                && let Some((key, at)) = tier.copies.take_oldest()
             {
+                turns.next().await;
                 if !self.table.is_clean_at(&key, at) {
                     continue;
                 }
@@ -219,7 +227,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 }
             }
             // Their frames are second copies still.
-            pinned.into_iter().for_each(|(key, at)| tier.note_clean(key, at));
+            pinned.into_iter().for_each(|(key, at)| self.note_clean(key, at));
         }
         picked
     }
@@ -235,16 +243,33 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// [`spill`](Self::spill) in a job of its own, which goes on when this future is dropped. `None`: the
     /// runtime is gone.
     pub(crate) async fn spill_in_job(self: &Arc<Self>, items: Vec<Item<K, V>>) -> Option<Vec<Outcome>> {
-        let (done, outcomes) = oneshot::channel();
         let shared = self.clone();
-        self.tasks.spawn_job(async move {
-            let permit = shared.spilling.clone().acquire_owned().await;
-            let result = shared.spill(items).await;
-            drop(permit);
-            // Nobody listens when the caller's future was dropped.
-            drop(done.send(result));
-        });
-        outcomes.await.ok()
+        self.in_job(async move {
+            let _permit = shared.spilling.clone().acquire_owned().await;
+            shared.spill(items).await
+        })
+        .await
+    }
+
+    /// Picks entries and spills them in a job of its own: the weight of clean ones that left, and what became of the
+    /// others.
+    pub(crate) async fn evict_in_job(self: &Arc<Self>, want: u64, cap: u64) -> Option<(u64, Vec<Outcome>)> {
+        let shared = self.clone();
+        self.in_job(async move {
+            let _permit = shared.spilling.clone().acquire_owned().await;
+            let picked = shared.pick(want, cap).await;
+            let outcomes =
+                if picked.items.is_empty() { Vec::new() } else { shared.spill(picked.items).await };
+            (picked.freed, outcomes)
+        })
+        .await
+    }
+
+    async fn in_job<R: Send + 'static>(&self, work: impl Future<Output = R> + Send + 'static) -> Option<R> {
+        let (done, result) = oneshot::channel();
+        // Nobody listens when the caller's future was dropped.
+        self.tasks.spawn_job(async move { drop(done.send(work.await)) });
+        result.await.ok()
     }
 
     /// Writes items to the first tier that takes them, and puts back those that none takes.
@@ -264,7 +289,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             left = job.spill_to(tier, left).await;
         }
-        job.give_back(left, skipped);
+        job.give_back(left, skipped).await;
         let outcomes = job.outcomes;
         self.wake_spiller.notify_one();
         outcomes
@@ -402,7 +427,7 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
                 let took = writing.wrote(written.stored.bytes);
                 self.shared.counters.wrote(frames.len() as u64, written.stored.bytes, took);
                 self.shared.took(tier);
-                self.enter(tier, frames, written, started);
+                self.enter(tier, frames, written, started).await;
                 Ok(())
             }
             Err(error) => Err((error, frames)),
@@ -410,19 +435,27 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
     }
 
     /// The blob is down: its entries have left memory, unless something became of them meanwhile.
-    fn enter(&mut self, tier: &Arc<Tier<K>>, frames: Vec<Framed<K, V>>, written: Written, started: Instant) {
+    async fn enter(
+        &mut self,
+        tier: &Arc<Tier<K>>,
+        frames: Vec<Framed<K, V>>,
+        written: Written,
+        started: Instant,
+    ) {
         let keys = frames.iter().map(|frame| frame.item.key.clone()).collect();
         let lens: Vec<FrameLen> = frames.iter().map(|frame| frame.len).collect();
         let weight: u64 = frames.iter().map(|frame| frame.item.weight).sum();
         let stored = written.stored.bytes;
         let Some(blob) = written.enter(tier, keys, &lens, weight, None) else {
             // Out of room like any other.
-            self.give_back(frames.into_iter().map(|frame| frame.item).collect(), true);
+            self.give_back(frames.into_iter().map(|frame| frame.item).collect(), true).await;
             return;
         };
         tier.wake_demoter.notify_one();
         let entries = frames.len() as u64;
+        let mut turns = Turns::default();
         for (number, frame) in frames.into_iter().enumerate() {
+            turns.next().await;
             let Some(at) = tier.location(blob, number) else { continue };
             let weight = frame.item.weight;
             self.outcomes.push(Outcome { weight, stored: Ok(frame.len.stored) });
@@ -439,9 +472,11 @@ impl<K: Key, V: Send + Sync + 'static> Job<'_, K, V> {
 
     /// No tier took them: they stay in memory, and are offered again once a tier that is not failing has
     /// room for them.
-    fn give_back(&mut self, items: Vec<Item<K, V>>, failing: bool) {
+    async fn give_back(&mut self, items: Vec<Item<K, V>>, failing: bool) {
         let failing = failing || self.failure.is_some();
+        let mut turns = Turns::default();
         for item in items {
+            turns.next().await;
             let need = item.need.max(frame_len(0));
             let never = item.too_long && item.need == 0 && !failing;
             let need = if never { NEVER } else { need };

@@ -3,11 +3,15 @@
 use std::{
     cell::Cell,
     future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::*},
+    },
     task::{Context, Poll, Waker},
 };
 
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::watch, task::JoinSet};
+use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 
 use super::guarded;
 
@@ -15,8 +19,14 @@ use super::guarded;
 pub(crate) struct Tasks {
     runtime: Handle,
     running: Mutex<Running>,
-    /// Jobs under way: tasks that end by themselves.
-    jobs: watch::Sender<usize>,
+    jobs: Arc<Jobs>,
+}
+
+/// Tasks that end by themselves.
+#[derive(Debug, Default)]
+struct Jobs {
+    under_way: AtomicUsize,
+    none: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +48,7 @@ impl Running {
 
 impl Tasks {
     pub(crate) fn new(runtime: Handle) -> Self {
-        Self { runtime, running: Mutex::default(), jobs: watch::channel(0).0 }
+        Self { runtime, running: Mutex::default(), jobs: Arc::default() }
     }
 
     pub(crate) fn runtime(&self) -> &Handle {
@@ -85,7 +95,7 @@ impl Tasks {
             return None;
         }
         // Under the lock, so that whoever closes either sees this job or keeps it from starting.
-        self.jobs.send_modify(|jobs| *jobs += 1);
+        self.jobs.under_way.fetch_add(1, SeqCst);
         Some(Job(self.jobs.clone()))
     }
 
@@ -106,8 +116,15 @@ impl Tasks {
 
     /// Waits until no job is under way.
     pub(crate) async fn idle(&self) {
-        // The sender is ours, so waiting can't fail.
-        drop(self.jobs.subscribe().wait_for(|jobs| *jobs == 0).await);
+        loop {
+            let mut none = std::pin::pin!(self.jobs.none.notified());
+            // Before looking, so that the last one wakes this.
+            none.as_mut().enable();
+            if self.jobs.under_way.load(SeqCst) == 0 {
+                return;
+            }
+            none.await;
+        }
     }
 
     /// Takes on no job from now on.
@@ -154,10 +171,12 @@ impl Drop for Beginning {
 }
 
 /// Counts a job, however it ends.
-struct Job(watch::Sender<usize>);
+struct Job(Arc<Jobs>);
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.0.send_modify(|jobs| *jobs -= 1);
+        if self.0.under_way.fetch_sub(1, SeqCst) == 1 {
+            self.0.none.notify_waiters();
+        }
     }
 }

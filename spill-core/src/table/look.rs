@@ -93,6 +93,11 @@ impl<K: Key, V> Table<K, V> {
         self.map.iter().map(|entry| entry.key().clone()).collect()
     }
 
+    /// As many keys as there are, up to `most`. Takes time in these, and in how large the table has been.
+    pub(crate) fn some_keys(&self, most: usize) -> Vec<K> {
+        self.map.iter().take(most).map(|entry| entry.key().clone()).collect()
+    }
+
     /// Every entry's phase and weight, for an audit. Locks one shard at a time.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, Phase, u64, Option<Place>)) {
         for entry in &self.map {

@@ -9,10 +9,8 @@ use std::{
     },
 };
 
-use tokio::sync::watch;
-
 use super::{
-    Arrived, Entry, Evicted, Fetch, Flight, Item, Key, NO_SLOT, Pin, Pinning, Place, PutEnd, Request, State,
+    Arrived, Entry, Evicted, Fetch, Item, Key, NO_SLOT, Pilot, Pin, Pinning, Place, PutEnd, Request, State,
     Table,
 };
 use crate::{
@@ -231,12 +229,12 @@ impl<K: Key, V> Table<K, V> {
             return Fetch::Alive(value, id);
         }
         let Some((next, [Effect::Read])) = step(phase, Event::Get) else { return Fetch::Absent };
-        let (landing, receiver) = watch::channel(None);
-        let flight = Arc::new(Flight(receiver));
+        let pilot = Pilot::new();
+        let flight = pilot.flight();
         entry.state = State::Restoring { at, flight: flight.clone() };
         self.moved(phase, next, weight);
         let key = entry.key().clone();
-        Fetch::Start(Request { key, id, weight, landing }, flight)
+        Fetch::Start(Request { key, id, weight, at, pilot }, flight)
     }
 
     /// The value of a spilled entry, if somebody still holds it. If not, that is not asked again.
@@ -254,18 +252,22 @@ impl<K: Key, V> Table<K, V> {
         self.map.get(key).filter(|entry| entry.id == id)?.state.place()
     }
 
-    /// The read of an entry has ended. With a value and a share for its weight it stays in memory, and `true`
-    /// says that it can be picked again.
-    pub(crate) fn end_restore(&self, key: &K, id: EntryId, value: Option<(&Arc<V>, Option<Share>)>) -> bool {
-        let entry = self.map.get_mut(key).filter(|entry| entry.id == id);
-        let Some(mut entry) = entry else { return false };
-        let State::Restoring { at, .. } = &entry.state else { return false };
+    /// The read of an entry has ended. With a value and a share for its weight it stays in memory, can be picked
+    /// again, and its frame is a second copy: it says where.
+    pub(crate) fn end_restore(
+        &self,
+        key: &K,
+        id: EntryId,
+        value: Option<(&Arc<V>, Option<Share>)>,
+    ) -> Option<Place> {
+        let mut entry = self.map.get_mut(key).filter(|entry| entry.id == id)?;
+        let State::Restoring { at, .. } = &entry.state else { return None };
         let at = *at;
         let event = match &value {
             Some((_, share)) => Event::GetDone { stays: share.is_some() },
             None => Event::GetFailed,
         };
-        let Some((next, _)) = step(Phase::Restoring, event) else { return false };
+        let (next, _) = step(Phase::Restoring, event)?;
         match (value, next) {
             (Some((value, Some(share))), Phase::Clean) => {
                 share.into_entry();
@@ -282,7 +284,7 @@ impl<K: Key, V> Table<K, V> {
         }
         let weight = entry.weight;
         self.moved(Phase::Restoring, next, weight);
-        next == Phase::Clean
+        (next == Phase::Clean).then_some(at)
     }
 
     /// A spilled value that somebody held comes back into memory without being read.
