@@ -21,6 +21,9 @@ use crate::{
     ring::{Place, Wanted},
 };
 
+/// Reads that are handed to the kernel together, at most: the disk must not wait for those who are asked last.
+const MOST_HELD: usize = 4;
+
 /// A ring, and its slots: one for each read that can be on its way.
 pub(crate) struct Uring {
     ring: IoUring,
@@ -140,12 +143,15 @@ impl Uring {
             waker: None,
             abandoned: false,
         });
-        let is_held = state.holding;
-        state.held += usize::from(is_held);
+        state.held += 1;
+        let hands_over = !state.holding || state.held == MOST_HELD;
+        if hands_over {
+            state.held = 0;
+        }
         drop(state);
         // From here on the slot is this ticket's.
         let ticket = Ticket { ring: Arc::clone(self), slot: Some(number) };
-        if !is_held {
+        if hands_over {
             self.submit();
         }
         Some(ticket)

@@ -34,7 +34,7 @@ Memory: `peak MiB over memory` is the most memory the process had, less what it 
 less what the system was told to keep to. It contains the table of keys, which grows with what is spilled, not with \
 what is in memory. What that may take, 120 bytes for each key whose value is elsewhere, is a bar of its own \
 (`scale`); `peak less index MiB over memory` is without it. Where values are 4 KiB or less, the bar on memory judges \
-the latter, and the whole figure stands next to it. Each process allocates from one arena of glibc's malloc \
+the latter, and the whole figure stands next to it. Where that is measured each process allocates from one arena of glibc's malloc \
 (`MALLOC_ARENA_MAX=1`): with more, what one thread frees stays its own while another allocates, which is the allocator's \
 affair but counts as the system's memory. In `restore` of 4 KiB values, one in flight, that made 57 MiB beyond memory and index of Spill's 6.
 

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::SCENARIOS;
+use crate::scenarios::{SCENARIOS, Scenario};
 
 /// What a trial measured: values by name, and the name says the unit.
 pub(crate) type Figures = BTreeMap<String, f64>;
@@ -23,7 +23,7 @@ pub(crate) type Figures = BTreeMap<String, f64>;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// glibc's allocator keeps what each thread freed for that thread. What is freed by one and allocated by another is then
-/// there twice, which would count as the system's memory: so all threads of a trial share one arena.
+/// there twice, which would count as the system's memory: so all threads share one arena where memory is measured.
 const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
 
 /// What one process is to do.
@@ -38,6 +38,11 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
+    fn scenario(&self) -> Result<&'static dyn Scenario> {
+        let scenario = SCENARIOS.iter().find(|one| one.name() == self.scenario);
+        scenario.copied().with_context(|| format!("there is no scenario {:?}", self.scenario))
+    }
+
     /// Runs it in another process, and waits for its figures: at most this long.
     pub(crate) fn run_in_a_process(&self, most: Duration) -> Result<Figures> {
         // Made here: a process that is ended removes nothing.
@@ -45,9 +50,10 @@ impl Trial {
         let trial = Self { dir: dir.path().to_path_buf(), ..self.clone() };
         let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let program = std::env::current_exe().context("this program has no path")?;
+        let measures_memory = self.scenario()?.measures_memory();
         let mut process = Command::new(program)
             .args(["--trial", &serde_json::to_string(&trial)?])
-            .env(ONE_ARENA.0, ONE_ARENA.1)
+            .envs(measures_memory.then_some(ONE_ARENA))
             .stdin(Stdio::null())
             .stdout(stdout.try_clone()?)
             .stderr(stderr.try_clone()?)
@@ -92,8 +98,7 @@ pub(crate) fn run_here(text: &str) -> Result<Figures> {
     // In a group of its own an interrupt from the terminal does not reach it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let trial: Trial = serde_json::from_str(text).context("this is no trial")?;
-    let scenario = SCENARIOS.iter().find(|one| one.name() == trial.scenario);
-    let scenario = scenario.with_context(|| format!("there is no scenario {:?}", trial.scenario))?;
+    let scenario = trial.scenario()?;
     let dir = tempfile::Builder::new().prefix("spill-bench-").tempdir_in(&trial.dir)?;
     scenario.trial(&trial, dir.path())
 }

@@ -2,12 +2,14 @@
 //!
 //! tokio tells when a thread parks and when it runs again (`on_thread_park`, `on_thread_unpark`). What lies between
 //! is a turn, if nothing else is heard of the thread; a task that signs ([`signing`], [`sign`]) ends one turn and
-//! begins the next. So a turn is one poll, or several short ones, of tasks that do not sign: those of the system. It
-//! is never shorter than what it stands for, and none is missed but a thread's first, whichever thread a task runs on.
+//! begins the next. A bystander that wants to run whenever others let it signs as well, so that a task which lets them
+//! again and again is not taken for one that does not. So a turn is one poll, or a few that came between, of tasks that
+//! do not sign: those of the system. It is never shorter than what it stands for, and none is missed but the thread's
+//! first.
 //!
-//! Two other ways were left. Timing each poll takes hooks that tokio has only as unstable ones. A task that wakes up
-//! every millisecond says what a bystander feels, and so it is here as well; but by itself it proves little: while one
-//! of two threads is blocked the other serves the timer, on time.
+//! There is one thread: with a second one the bystander would be served there, on time, while the first is blocked.
+//! It keeps a core busy, but for what the system does on that thread. Timing each poll would take hooks that tokio
+//! has only as unstable ones.
 //!
 //! A shared machine stops threads too, for tens of milliseconds. A thread that did not go to sleep in its turn was held
 //! by nothing but its own work: such a turn counts with its CPU time, in which there is neither what other threads nor
@@ -38,7 +40,7 @@ const MOST: Duration = Duration::from_millis(2);
 /// A sign that comes sooner after the last is not worth what it costs; turns are longer by as much, at most.
 const SOON: Duration = Duration::from_micros(100);
 
-/// How often the bystander wakes up.
+/// How often the bystander looks by how much it is late.
 const TICK: Duration = Duration::from_millis(1);
 
 thread_local! {
@@ -192,7 +194,7 @@ pub(crate) async fn signing<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// A runtime of two threads that are watched.
+/// A runtime of one thread that is watched.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     runtime: Runtime,
@@ -204,7 +206,7 @@ impl Watchdog {
         let seen = Arc::new(Mutex::new(Seen::new()?));
         let watched = Arc::clone(&seen);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(1)
             .enable_all()
             .on_thread_start(move || {
                 let schedstat = File::open("/proc/thread-self/schedstat").ok();
@@ -253,11 +255,14 @@ impl Drop for Bystander {
     }
 }
 
-/// Not an interval, which would come sooner after it was late. Timers of tokio are rounded up to a millisecond.
+/// Not an interval, which would come sooner after it was late.
 async fn tick(seen: Arc<Mutex<Seen>>) {
     loop {
         let due = Instant::now() + TICK;
-        tokio::time::sleep_until(due.into()).await;
+        while Instant::now() < due {
+            tokio::task::yield_now().await;
+            sign();
+        }
         let mut seen = locked(&seen);
         if !seen.closing {
             seen.late.saturating_record(nanos(due.elapsed()));
@@ -272,13 +277,30 @@ mod tests {
     const BLOCKED: Duration = Duration::from_millis(30);
 
     #[test]
-    fn a_task_of_the_system_that_blocks_is_seen_in_spite_of_the_other_thread() {
+    fn a_task_of_the_system_that_blocks_is_seen() {
         let watchdog = Watchdog::new().unwrap();
         let mut figures = Figures::new();
         let work = async { tokio::spawn(async { std::thread::sleep(BLOCKED) }).await.unwrap() };
         watchdog.watch("", work, &mut figures).unwrap();
         assert!(figures["turn max µs"] >= 30_000.0, "{figures:?}");
         assert!(figures["turns > 2 ms"] >= 1.0, "{figures:?}");
+    }
+
+    #[test]
+    fn a_task_of_the_system_that_lets_others_run_is_not() {
+        let watchdog = Watchdog::new().unwrap();
+        let mut figures = Figures::new();
+        let work = async {
+            let long = async {
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_secs(2) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::spawn(long).await.unwrap();
+        };
+        watchdog.watch("", work, &mut figures).unwrap();
+        assert!(figures["turn max µs"] < 2e6, "{figures:?}");
     }
 
     #[test]

@@ -48,6 +48,10 @@ impl Scenario for Mixing {
         vec!["spill", "foyer paced", "fjall", "redb"]
     }
 
+    fn measures_memory(&self) -> bool {
+        true
+    }
+
     fn main_figure(&self) -> &'static str {
         "ops/s"
     }

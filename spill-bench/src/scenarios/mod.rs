@@ -31,6 +31,11 @@ pub(crate) trait Scenario: Sync {
     /// The figure that systems are compared by.
     fn main_figure(&self) -> &'static str;
 
+    /// Whether the most memory that a process had is among its figures.
+    fn measures_memory(&self) -> bool {
+        false
+    }
+
     /// Whether of the main figure less is better.
     fn less_is_better(&self) -> bool {
         false

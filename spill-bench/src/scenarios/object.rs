@@ -74,6 +74,10 @@ impl Scenario for Objects {
         vec!["spill", "8 uploads"]
     }
 
+    fn measures_memory(&self) -> bool {
+        true
+    }
+
     fn main_figure(&self) -> &'static str {
         "MB/s"
     }

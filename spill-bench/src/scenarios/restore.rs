@@ -118,6 +118,10 @@ impl Scenario for Restoring {
         systems
     }
 
+    fn measures_memory(&self) -> bool {
+        true
+    }
+
     fn main_figure(&self) -> &'static str {
         "MB/s"
     }

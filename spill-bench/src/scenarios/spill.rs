@@ -111,6 +111,10 @@ impl Scenario for Spilling {
         }
     }
 
+    fn measures_memory(&self) -> bool {
+        true
+    }
+
     fn main_figure(&self) -> &'static str {
         "MB/s"
     }

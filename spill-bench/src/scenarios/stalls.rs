@@ -28,12 +28,13 @@ impl Scenario for Stalling {
     }
 
     fn about(&self) -> &'static str {
-        "The scenarios `spill` and `mixed` once more, on a runtime of two threads that are watched. A turn is how long \
-         a thread went on before it came to another task: one poll or several, a poll of the tasks that insert and read \
+        "The scenarios `spill` and `mixed` once more, on a runtime of one thread that is watched. A turn is how long \
+         it went on before it came to another task: one poll or a few, a poll of the tasks that insert and read \
          ends after each of their calls. What the machine took from it is not in it, as far as \
-         that can be seen from inside, but in `with waits`. Closing is no part of it and stands by itself. A bystander wakes up every millisecond; \
-         `tick late` is by how much it came too late, of which up to 1 ms is how tokio rounds. `idle`: the same runtime \
-         in the same process, with nothing on it but the bystander, while another thread writes as much past the page \
+         that can be seen from inside, but in `with waits`. Closing is no part of it and stands by itself. `tick late` \
+         is by how much a bystander that is always ready to run came too late for something due every millisecond: \
+         the bench's own tasks are in it, which insert and read without a pause as long as they need not wait. \
+         `idle`: the same runtime in the same process, with nothing on it but the bystander, while another thread writes as much past the page \
          cache: what this machine does to any program. Only systems whose calls are async take part; those of fjall \
          and redb block, and say so."
     }

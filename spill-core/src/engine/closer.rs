@@ -62,6 +62,12 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 self.remove_key(&key);
             }
         }
+        // Here, so that whoever drops the last handle does not give it all back at once.
+        let mut part = 0;
+        while self.table.free_part(part) {
+            part += 1;
+            tokio::task::yield_now().await;
+        }
         self.queue.clear_parked();
     }
 

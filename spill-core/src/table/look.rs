@@ -98,6 +98,13 @@ impl<K: Key, V> Table<K, V> {
         self.map.iter().take(most).map(|entry| entry.key().clone()).collect()
     }
 
+    /// Gives back the memory of one part of the table that is empty, the `number`th. `false`: there are not so many.
+    pub(crate) fn free_part(&self, number: usize) -> bool {
+        let Some(shard) = self.map.shards().get(number) else { return false };
+        shard.write().shrink_to(0, |(key, _)| self.hash(key));
+        true
+    }
+
     /// Every entry's phase and weight, for an audit. Locks one shard at a time.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, Phase, u64, Option<Place>)) {
         for entry in &self.map {
