@@ -30,12 +30,13 @@
 //!
 //! Reads, writes and deletes never queue behind each other here; each has its own jobs. One operation is one
 //! job on a blocking thread, whatever number of system calls it takes. What is in the page cache is read where it is
-//! asked for, up to 1 MiB, and of the rest up to 32 KiB by the ring.
+//! asked for, up to 1 MiB, and of the rest up to 256 KiB by the ring.
 //!
 //! # The ring
-//! Where the system has `io_uring` and the runtime an I/O driver (`enable_io`), what is not cached is read by it, up
-//! to 32 KiB and unless it goes on where the last read ended: past the page cache, where the file system can and the
-//! system says what is cached (`cachestat`, Linux 6.5). Nothing has to be set for that. The ring belongs to the runtime
+//! Where the system has `io_uring` and the runtime an I/O driver (`enable_io`), what is not cached is read by it: up to
+//! 32 KiB past the page cache, where the file system can and the system says what is cached (`cachestat`, Linux 6.5);
+//! up to 256 KiB, or what goes on where the last reads ended, through it, while few such reads are on their way, and by
+//! threads when there are many. Nothing has to be set for that. The ring belongs to the runtime
 //! that reads. Another runtime takes it over when nothing is on its way in it, and reads by threads until then; so does
 //! everybody where there is no ring. On a current-thread runtime a read goes on while that runtime runs, as its sockets
 //! do. That a runtime has no I/O driver is found out by a panic that is caught, of which the panic hook tells once; so

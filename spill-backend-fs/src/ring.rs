@@ -38,6 +38,8 @@ pub(crate) type Place = Arc<OwnedSemaphorePermit>;
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) file: Arc<OpenFile>,
+    /// Past the page cache, where that can be.
+    pub(crate) past_cache: bool,
     pub(crate) offset: u64,
     pub(crate) length: usize,
     pub(crate) buffer: Buffer,
@@ -47,9 +49,10 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What is read from: past the page cache, where that can be.
+    /// What is read from.
     pub(crate) fn descriptor(&self) -> &File {
-        self.file.direct().map_or(&self.file, |direct| &direct.file)
+        let direct = self.file.direct().filter(|_| self.past_cache);
+        direct.map_or(&self.file, |direct| &direct.file)
     }
 }
 
