@@ -202,7 +202,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
                 }
                 Fetch::Join(flight, _) => flight,
                 Fetch::Start(request, flight) => {
-                    shared.begin_restore(request, Purpose::Keep);
+                    shared.start_restore(vec![request], Purpose::Keep);
                     flight
                 }
             };
@@ -332,7 +332,7 @@ impl<K: Key, V: Send + Sync + 'static> SpillBuffer<K, V> {
                 Fetch::Join(flight, id) => (flight.landing().await?, id, Counters::hit_restored),
                 Fetch::Start(request, flight) => {
                     let id = request.id;
-                    shared.begin_restore(request, Purpose::Take);
+                    shared.start_restore(vec![request], Purpose::Take);
                     (flight.landing().await?, id, Counters::hit_restored)
                 }
             };

@@ -202,7 +202,9 @@ async fn keeper(system: &str, case: Case<'_>, dir: &Path, quick: bool) -> Result
     let keys: Arc<[u64]> = keys.into();
     let meter = Meter::start(memory_before)?;
     let waits = if case.how == TOGETHER && system == "spill" {
-        together(&*keeper, &keys, &values).await?
+        // In a task, as the others.
+        let (keeper, keys, values) = (Arc::clone(&keeper), Arc::clone(&keys), Arc::clone(&values));
+        tokio::spawn(async move { together(&*keeper, &keys, &values).await }).await??
     } else {
         singly(&keeper, &keys, &values, case.in_flight()).await?
     };

@@ -72,17 +72,16 @@ impl<K: Key, V: Send + Sync + 'static> Drop for InFlight<K, V> {
 type Wanted<K, V> = (InFlight<K, V>, Reader<K>);
 
 impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
-    /// Starts reading; the answers go to those who wait for the requests' flights.
+    /// Starts reading; the answers go to those who wait for the requests' flights. When they are small and their store
+    /// has them at hand, they are there when this returns.
     pub(crate) fn start_restore(self: &Arc<Self>, requests: Vec<Request<K, V>>, purpose: Purpose) {
-        self.tasks.spawn_job(self.restoring(requests, purpose));
-    }
-
-    /// The same for one value that the caller waits for. When it is small and its store has it at hand, it is
-    /// there when this returns.
-    pub(crate) fn begin_restore(self: &Arc<Self>, request: Request<K, V>, purpose: Purpose) {
-        let is_small = request.weight <= INLINE_DECODE;
-        let restoring = self.restoring(vec![request], purpose);
-        if is_small { self.tasks.begin_job(restoring) } else { self.tasks.spawn_job(restoring) }
+        let weight = requests.iter().fold(0, |sum: u64, request| sum.saturating_add(request.weight));
+        let restoring = self.restoring(requests, purpose);
+        if weight <= INLINE_DECODE {
+            self.tasks.begin_job(restoring);
+        } else {
+            self.tasks.spawn_job(restoring);
+        }
     }
 
     fn restoring(
@@ -159,7 +158,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
             }
             Fetch::Join(flight, _) => flight.landing().await,
             Fetch::Start(request, flight) => {
-                self.begin_restore(request, Purpose::Keep);
+                self.start_restore(vec![request], Purpose::Keep);
                 flight.landing().await
             }
             Fetch::Alive(value, id) => {
