@@ -56,13 +56,18 @@ struct Arguments {
     /// Print the figures as JSON instead of tables.
     #[arg(long)]
     json: bool,
+    /// Also write the figures to this file, as `--json` prints them, after each trial: what is there counts if the rest
+    /// is cut off.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Where the systems keep their files. A disk, not a file system in memory.
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     dir: PathBuf,
     /// The most seconds of one trial: it is ended then, counts as failed, and the others go on.
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     timeout: u64,
-    /// Print the page of benchmarks made of these files, which `--json` printed, instead of running anything.
+    /// Print the page of benchmarks made of these files, which `--json` printed or `--output` wrote, instead of running
+    /// anything.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     report: Vec<PathBuf>,
     /// Run this one trial in this process: what the command starts for each of them.
@@ -96,38 +101,54 @@ fn read(path: &Path) -> Result<Report> {
     serde_json::from_str(&text).with_context(|| format!("{} is not what `--json` prints", path.display()))
 }
 
-#[expect(clippy::print_stderr, reason = "progress of a command")]
 fn run(arguments: &Arguments) -> Result<Report> {
     ensure!(arguments.rounds > 0, "no rounds, no figures");
     if cfg!(debug_assertions) && !arguments.quick {
         bail!("this is a debug build, whose figures say nothing: use `cargo run --release`, or `--quick`");
     }
     let rounds = if arguments.quick { 1 } else { arguments.rounds };
-    let mut runs = Vec::new();
+    let machine = machine::describe(&arguments.dir);
+    let mut report = Report { machine, quick: arguments.quick, rounds, runs: Vec::new() };
+    let plan = plan(arguments)?;
+    for round in 0..rounds {
+        for (scenario, case, systems) in &plan {
+            if round > 0 && scenario.is_exact(case) {
+                continue;
+            }
+            // Each round begins with another system: the first one meets the machine as the last round left it.
+            let first = round as usize % systems.len().max(1);
+            for system in systems[first..].iter().chain(&systems[..first]) {
+                report.runs.push(one_trial(*scenario, case, system, round, arguments));
+                if let Some(path) = &arguments.output {
+                    let text = serde_json::to_string_pretty(&report)?;
+                    std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))?;
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// A scenario, a case of it, and the systems that are to run.
+type Planned = (&'static dyn Scenario, String, Vec<&'static str>);
+
+#[expect(clippy::print_stderr, reason = "progress of a command")]
+fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
+    let mut plan = Vec::new();
     for scenario in chosen(&arguments.scenarios)? {
         let cases = scenario.cases(arguments.quick);
         if cases.is_empty() {
             eprintln!("{}: nothing to run here. {}", scenario.name(), scenario.about());
         }
-        for case in cases {
-            if !case.contains(&arguments.case) {
-                continue;
-            }
-            let systems = scenario.systems(&case);
-            let wanted = |system: &&str| {
+        for case in cases.into_iter().filter(|case| case.contains(&arguments.case)) {
+            let mut systems = scenario.systems(&case);
+            systems.retain(|system| {
                 arguments.system.is_empty() || arguments.system.iter().any(|one| one == system)
-            };
-            let rounds = if scenario.is_exact(&case) { 1 } else { rounds };
-            for round in 0..rounds {
-                // Each round begins with another system: the first one meets the machine as the last round left it.
-                let first = round as usize % systems.len().max(1);
-                for system in systems[first..].iter().chain(&systems[..first]).copied().filter(wanted) {
-                    runs.push(one_trial(scenario, &case, system, round, arguments));
-                }
-            }
+            });
+            plan.push((scenario, case, systems));
         }
     }
-    Ok(Report { machine: machine::describe(&arguments.dir), quick: arguments.quick, rounds, runs })
+    Ok(plan)
 }
 
 #[expect(clippy::print_stderr, reason = "progress of a command")]
