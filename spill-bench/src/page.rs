@@ -116,7 +116,11 @@ fn measured_on(machines: &[Machine], report: &Report, out: &mut String) {
             "\nThese differ: figures of different scenarios can't be compared with each other."
         );
     }
-    let rounds = if report.rounds == 1 { "one round".into() } else { format!("{} rounds", report.rounds) };
+    let rounds = match report.rounds_done() {
+        (1, 1) => "one round".into(),
+        (fewest, most) if fewest == most => format!("{most} rounds"),
+        (fewest, most) => format!("{fewest} to {most} rounds"),
+    };
     _ = writeln!(out, "\nMedians of {rounds}; what comes out the same each time was measured once.");
 }
 

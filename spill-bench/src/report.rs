@@ -53,6 +53,16 @@ impl Report {
             .filter(move |run| (&*run.scenario, &*run.case, &*run.system) == (scenario, case, system))
     }
 
+    /// The fewest and the most trials that there are of a system in a case; once is enough where that is exact.
+    pub(crate) fn rounds_done(&self) -> (usize, usize) {
+        let is_exact =
+            |run: &Run| SCENARIOS.iter().any(|one| one.name() == run.scenario && one.is_exact(&run.case));
+        let trials = self.runs.iter().filter(|run| !is_exact(run));
+        let done = trials.map(|run| self.of(&run.scenario, &run.case, &run.system).count());
+        let done: Vec<usize> = done.collect();
+        (done.iter().min().copied().unwrap_or(1), done.iter().max().copied().unwrap_or(1))
+    }
+
     /// The middle one of the rounds.
     pub(crate) fn median(&self, scenario: &str, case: &str, system: &str, figure: &str) -> Option<f64> {
         let mut values: Vec<f64> =
