@@ -244,11 +244,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     /// runtime is gone.
     pub(crate) async fn spill_in_job(self: &Arc<Self>, items: Vec<Item<K, V>>) -> Option<Vec<Outcome>> {
         let shared = self.clone();
-        self.in_job(async move {
-            let _permit = shared.spilling.clone().acquire_owned().await;
-            shared.spill(items).await
-        })
-        .await
+        self.in_job(async move { shared.spill_when_permitted(items).await }).await
     }
 
     /// Picks entries and spills them in a job of its own: the weight of clean ones that left, and what became of the
@@ -256,13 +252,19 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     pub(crate) async fn evict_in_job(self: &Arc<Self>, want: u64, cap: u64) -> Option<(u64, Vec<Outcome>)> {
         let shared = self.clone();
         self.in_job(async move {
-            let _permit = shared.spilling.clone().acquire_owned().await;
             let picked = shared.pick(want, cap).await;
-            let outcomes =
-                if picked.items.is_empty() { Vec::new() } else { shared.spill(picked.items).await };
-            (picked.freed, outcomes)
+            if picked.items.is_empty() {
+                // Clean ones wait for nobody's write.
+                return (picked.freed, Vec::new());
+            }
+            (picked.freed, shared.spill_when_permitted(picked.items).await)
         })
         .await
+    }
+
+    async fn spill_when_permitted(self: &Arc<Self>, items: Vec<Item<K, V>>) -> Vec<Outcome> {
+        let _permit = self.spilling.clone().acquire_owned().await;
+        self.spill(items).await
     }
 
     async fn in_job<R: Send + 'static>(&self, work: impl Future<Output = R> + Send + 'static) -> Option<R> {
