@@ -180,8 +180,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static dyn Scenario>> {
     }
     let find = |name: &String| {
         let known = || SCENARIOS.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
-        let found = SCENARIOS.iter().find(|one| one.name() == name).copied();
-        found.with_context(|| format!("there is no scenario {name:?}; there are: {}", known()))
+        scenarios::named(name)
+            .with_context(|| format!("there is no scenario {name:?}; there are: {}", known()))
     };
     names.iter().map(find).collect()
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bars::{self, Holds, Outcome},
     machine::Machine,
-    scenarios::{SCENARIOS, Scenario},
+    scenarios::{self, SCENARIOS, Scenario},
     trial::Figures,
 };
 
@@ -55,8 +55,7 @@ impl Report {
 
     /// The fewest and the most trials that there are of a system in a case; once is enough where that is exact.
     pub(crate) fn rounds_done(&self) -> (usize, usize) {
-        let is_exact =
-            |run: &Run| SCENARIOS.iter().any(|one| one.name() == run.scenario && one.is_exact(&run.case));
+        let is_exact = |run: &Run| scenarios::named(&run.scenario).is_some_and(|one| one.is_exact(&run.case));
         let trials = self.runs.iter().filter(|run| !is_exact(run));
         let done = trials.map(|run| self.of(&run.scenario, &run.case, &run.system).count());
         let done: Vec<usize> = done.collect();

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::scenarios::{SCENARIOS, Scenario};
+use crate::scenarios::{self, Scenario};
 
 /// What a trial measured: values by name, and the name says the unit.
 pub(crate) type Figures = BTreeMap<String, f64>;
@@ -39,8 +39,7 @@ pub(crate) struct Trial {
 
 impl Trial {
     fn scenario(&self) -> Result<&'static dyn Scenario> {
-        let scenario = SCENARIOS.iter().find(|one| one.name() == self.scenario);
-        scenario.copied().with_context(|| format!("there is no scenario {:?}", self.scenario))
+        scenarios::named(&self.scenario).with_context(|| format!("there is no scenario {:?}", self.scenario))
     }
 
     /// Runs it in another process, and waits for its figures: at most this long.

@@ -67,6 +67,11 @@ pub(crate) static SCENARIOS: &[&dyn Scenario] = &[
     &lost::Losing,
 ];
 
+/// The scenario of this name, if there is one.
+pub(crate) fn named(name: &str) -> Option<&'static dyn Scenario> {
+    SCENARIOS.iter().find(|one| one.name() == name).copied()
+}
+
 /// The runtime that every system runs on: two workers, as the machines it is made for have two cores.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     runtime_of(2)
